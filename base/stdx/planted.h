@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Planted bugs: known mistakes that tests arm on purpose, to prove that the swarm and the
+// acceptance scripts would notice them. At most one is armed per process, by `--planted=N` or
+// WEIR_PLANTED through base/config, before threads start; a process with one armed says so loudly.
+// Reading is a plain load. Built without WEIR_PLANTED every hook is the constant false.
+#pragma once
+
+namespace weir {
+
+enum class Planted : int {
+  kNone = 0,
+  kSkipWriteFloor = 1,        // replay rows write block KV below the floor
+  kForgetEpochCheck = 2,      // messages of an older attempt are accepted
+  kDoubleToken = 3,           // one token is sent twice after a failover
+  kLeakPageOnAbort = 4,       // an aborted sequence keeps one page
+  kStaleBlockTable = 5,       // a sequence keeps a page that it gave back
+  kLostCarry = 6,             // the carry is not handed over
+  kTailStartMoves = 7,        // a later attempt takes its own tail start
+  kCommitRejectedDraft = 8,   // one draft more than accepted is committed
+  kChunkLost = 9,             // one offered block of a hand-over is never fetched
+  kLeaseNeverExpires = 10,    // reservations of a lost router stay
+  kWrongToken = 11,           // acceptance self-test: one answer differs
+  kSlowStep = 12,             // acceptance self-test: the step loop does needless work
+  kDropFinish = 13,           // acceptance self-test: an answer ends without its finish
+  kReadyLies = 14,            // acceptance self-test: readiness stays 200 while draining
+  kAcceptBadField = 15,       // acceptance self-test: a bad field is let through
+  kLeakMemory = 16,           // acceptance self-test: memory grows with each token
+};
+
+extern int g_planted;  // written once before threads start
+
+#ifdef WEIR_PLANTED
+inline bool IsPlanted(Planted which) {
+  return __builtin_expect(g_planted == static_cast<int>(which), 0);
+}
+#else
+constexpr bool IsPlanted(Planted) { return false; }
+#endif
+
+}  // namespace weir
