@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A prompt template: conversation to segments, which are control tokens by id and runs of text.
+// Immutable after Create and shared by const pointer; Render is pure and may run on any thread.
+// A vocabulary without begin, end, user or assistant token is refused at Create; any other missing
+// control token is written as plain text and listed by spelt_out(), so that small test models
+// work (for those spellings a client could forge the marker).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/stdx/ids.h"
+#include "codec/conversation/conversation.h"
+#include "codec/token/vocab.h"
+
+namespace weir::codec {
+
+enum class TemplateKind : uint8_t { kV3, kV31, kV4, kV41 };
+
+// The template for a checkpoint, from `model_type` and the first architecture of its config.json.
+// A V3 architecture whose vocabulary has think tokens is V3.1.
+absl::StatusOr<TemplateKind> ChooseTemplate(std::string_view model_type, const Vocab& vocab);
+std::string_view NameOf(TemplateKind kind);  // "v41"
+absl::StatusOr<TemplateKind> TemplateByName(std::string_view name);
+
+// Control tokens and text in order. Neighbouring texts are one run, since a run is what is
+// tokenized together: cutting between template words and content would change ids.
+class Segments {
+ public:
+  struct Piece {
+    TokenId token = -1;  // -1: text
+    uint32_t offset = 0;
+    uint32_t size = 0;
+  };
+
+  void Token(TokenId id) { pieces_.push_back({id, 0, 0}); }
+  void Text(std::string_view text);
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  std::string_view TextOf(const Piece& piece) const {
+    return std::string_view(text_).substr(piece.offset, piece.size);
+  }
+
+ private:
+  std::string text_;
+  std::vector<Piece> pieces_;
+};
+
+// What the answer's first token is part of.
+enum class AnswerStart : uint8_t {
+  kContent,            // leading newlines are dropped
+  kReasoning,          // ditto
+  kContentContinued,   // a prefix is being continued: keep everything
+  kReasoningContinued,
+  kToolCalls,          // the prompt already opened the block
+  kRaw,                // no markup at all: text completion
+};
+
+// How the model writes tool calls.
+enum class ToolSyntax : uint8_t { kNone, kDsml, kV31Tokens, kV3Tokens };
+
+struct Rendered {
+  Segments segments;
+  AnswerStart start = AnswerStart::kContent;
+  ToolSyntax tools = ToolSyntax::kNone;  // kNone where no tool may be called
+};
+
+class Template {
+ public:
+  static absl::StatusOr<std::shared_ptr<const Template>> Create(TemplateKind kind,
+                                                                const Vocab& vocab);
+  virtual ~Template() = default;
+
+  virtual absl::StatusOr<Rendered> Render(const Conversation& conversation) const = 0;
+  virtual bool can_think() const = 0;
+
+  TemplateKind kind() const { return kind_; }
+  const std::vector<std::string>& spelt_out() const { return spelt_out_; }
+
+ protected:
+  explicit Template(TemplateKind kind) : kind_(kind) {}
+
+  TemplateKind kind_;
+  std::vector<std::string> spelt_out_;
+};
+
+}  // namespace weir::codec

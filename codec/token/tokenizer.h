@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text to token ids and back, exactly as the checkpoint's own tokenizer: DeepSeek's pre-tokenizer
+// (or none) followed by byte-level BPE. Immutable after loading and shared by const pointer; every
+// method may be called from any thread and never blocks. Encoding cannot fail: bytes that are not
+// UTF-8 count as unclassified characters and round-trip unchanged.
+//
+// Encode never yields an added token, whatever the text says, so a client cannot forge a control
+// token; templates place control tokens by id. EncodeTrusted is for tools and tests only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/stdx/ids.h"
+#include "codec/token/vocab.h"
+
+namespace weir::codec {
+
+class MergeTable;
+
+enum class PreTokenizer : uint8_t {
+  kNone,      // the whole text is one piece
+  kDeepSeek,  // digits by three, CJK runs, then words, punctuation and spaces
+};
+
+class Tokenizer {
+ public:
+  // `json` is the content of a Hugging Face tokenizer.json; `size_max` of FromFile is 256 MiB.
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json);
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromFile(const std::string& path);
+  // For a checkpoint without a tokenizer: ids only, each shown as a space and its number. Text
+  // cannot be encoded (can_encode() is false).
+  static std::shared_ptr<const Tokenizer> IdsOnly(TokenId vocab_size, TokenId bos, TokenId eos);
+
+  ~Tokenizer();
+
+  const Vocab& vocab() const { return vocab_; }
+  bool can_encode() const { return merges_ != nullptr; }
+
+  // Appends the ids of `text`.
+  void Encode(std::string_view text, std::vector<TokenId>* out) const;
+  // As Encode, but spellings of added tokens become those tokens.
+  void EncodeTrusted(std::string_view text, std::vector<TokenId>* out) const;
+  std::vector<TokenId> EncodeTrusted(std::string_view text) const;
+
+  // The bytes of all ids joined; they need not be UTF-8 when the ids stop inside a character.
+  std::string Decode(const std::vector<TokenId>& ids) const;
+
+ private:
+  Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const MergeTable> merges);
+
+  Vocab vocab_;
+  PreTokenizer kind_;
+  std::unique_ptr<const MergeTable> merges_;
+};
+
+}  // namespace weir::codec
