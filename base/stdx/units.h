@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Integer helpers that say what they mean. All are total for non-negative arguments.
+// Integer arithmetic that says what it means. Pure, callable from any thread; all are total for
+// non-negative arguments, and what cannot be exact is a failed check.
 #pragma once
 
 #include <cstdint>

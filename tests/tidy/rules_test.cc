@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// House rules that a search can keep: what may stand where (rules.txt), how files start, what they
+// may be called.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "tests/tidy/source_tree.h"
+
+namespace weir::tidy {
+namespace {
+
+struct Rule {
+  bool only = false;  // else never
+  std::string pattern;
+  bool whole_word = false;
+  std::vector<std::string> globs;
+};
+
+std::vector<Rule> ReadRules() {
+  std::vector<Rule> rules;
+  const SourceFile* file = FindFile("tests/tidy/rules.txt");
+  EXPECT_NE(file, nullptr);
+  if (file == nullptr) return rules;
+  for (const std::string& line : file->lines) {
+    std::vector<std::string> words = SplitWords(line);
+    if (words.empty() || words[0] == "#" || words[0][0] == '#') continue;
+    const auto in = std::find(words.begin(), words.end(), "in");
+    if (in == words.end() || (words[0] != "only" && words[0] != "never")) {
+      ADD_FAILURE() << "rules.txt: cannot read: " << line;
+      continue;
+    }
+    Rule rule;
+    rule.only = words[0] == "only";
+    for (auto it = words.begin() + 1; it != in; ++it) {
+      if (it != words.begin() + 1) rule.pattern += ' ';
+      rule.pattern += *it;
+    }
+    if (rule.pattern[0] == '^') {
+      rule.whole_word = true;
+      rule.pattern.erase(0, 1);
+    }
+    rule.globs.assign(in + 1, words.end());
+    rules.push_back(rule);
+  }
+  return rules;
+}
+
+bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool Contains(const std::string& line, const Rule& rule) {
+  for (size_t at = line.find(rule.pattern); at != std::string::npos;
+       at = line.find(rule.pattern, at + 1)) {
+    const size_t end = at + rule.pattern.size();
+    const bool starts_word = at == 0 || !IsWordChar(line[at - 1]);
+    const bool ends_word = end == line.size() || !IsWordChar(line[end]) ||
+                           !IsWordChar(rule.pattern.back());
+    if (!rule.whole_word || (starts_word && ends_word)) return true;
+  }
+  return false;
+}
+
+bool Forbids(const Rule& rule, const SourceFile& file) {
+  if (rule.only && file.IsTest()) return false;
+  const bool matches = std::any_of(rule.globs.begin(), rule.globs.end(), [&](const auto& glob) {
+    return GlobMatches(glob, file.path);
+  });
+  return rule.only ? !matches : matches;
+}
+
+TEST(Rules, NothingStandsWhereItMayNot) {
+  for (const Rule& rule : ReadRules()) {
+    for (const SourceFile& file : SourceTree()) {
+      if (!file.IsCpp() || !Forbids(rule, file)) continue;
+      for (size_t i = 0; i < file.code.size(); ++i) {
+        if (file.code[i].empty()) continue;
+        EXPECT_FALSE(Contains(file.code[i], rule))
+            << At(file, i, "'" + rule.pattern + "' may not stand here (tests/tidy/rules.txt)");
+      }
+    }
+  }
+}
+
+TEST(Rules, EveryFileStartsWithItsLicence) {
+  for (const SourceFile& file : SourceTree()) {
+    const bool checked = file.IsCpp() || GlobMatches("*.proto", file.path);
+    if (!checked) continue;
+    EXPECT_EQ(file.text.rfind("// SPDX-License-Identifier: Apache-2.0\n", 0), 0u) << file.path;
+  }
+}
+
+// The contract: a comment of at least two lines after the licence, before anything else.
+TEST(Rules, EveryHeaderStartsWithItsContract) {
+  for (const SourceFile& file : SourceTree()) {
+    if (!file.IsHeader()) continue;
+    size_t comment_lines = 0;
+    bool once = false;
+    for (size_t i = 1; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      if (line.rfind("//", 0) == 0) {
+        comment_lines += line.size() > 3 ? 1 : 0;
+      } else if (!line.empty()) {
+        once = line == "#pragma once";
+        break;
+      }
+    }
+    EXPECT_GE(comment_lines, 2u) << file.path << ": say what it is, which thread owns it, who owns "
+                                 << "what it points to, what can go wrong";
+    EXPECT_TRUE(once) << file.path << ": #pragma once must follow the contract";
+  }
+}
+
+TEST(Rules, NoFileIsNamedForNothing) {
+  for (const SourceFile& file : SourceTree()) {
+    if (file.path == "proto/common.proto") continue;  // the ids that every contract shares
+    std::string word;
+    for (char c : file.Stem() + "_") {
+      if (c != '_') {
+        word += c;
+        continue;
+      }
+      for (std::string_view banned : {"util", "utils", "common", "helper", "helpers", "misc"}) {
+        EXPECT_NE(word, banned) << file.path << ": name it for what it holds";
+      }
+      word.clear();
+    }
+    if (!GlobMatches("*CMakeLists.txt", file.path)) continue;
+    for (std::string_view banned : {"_util ", "_utils ", "_common ", "_helper ", "_misc "}) {
+      EXPECT_EQ(file.text.find("weir_library(weir" + std::string(banned)), std::string::npos)
+          << file.path;
+    }
+  }
+}
+
+TEST(Rules, EveryTodoNamesItsIssue) {
+  for (const SourceFile& file : SourceTree()) {
+    if (!file.IsCpp() || file.path.rfind("tests/tidy/", 0) == 0) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const size_t at = file.lines[i].find("TODO");
+      if (at == std::string::npos) continue;
+      const std::string rest = file.lines[i].substr(at + 4);
+      EXPECT_TRUE(rest.size() > 2 && rest[0] == '(' && std::isdigit(rest[1]))
+          << At(file, i, "write TODO(issue-number): or do it");
+    }
+  }
+}
+
+TEST(Rules, BreachesWouldBeSeen) {
+  Rule rule;
+  rule.only = true;
+  rule.pattern = "getenv";
+  rule.globs = {"base/config/*"};
+  SourceFile file;
+  file.path = "router/front/auth.cc";
+  EXPECT_TRUE(Forbids(rule, file));
+  file.path = "base/config/load.cc";
+  EXPECT_FALSE(Forbids(rule, file));
+  EXPECT_TRUE(Contains("  const char* key = std::getenv(\"KEY\");", rule));
+  rule.pattern = "throw";
+  rule.whole_word = true;
+  EXPECT_TRUE(Contains("  throw x;", rule));
+  EXPECT_FALSE(Contains("  rethrow();", rule));
+  EXPECT_FALSE(Contains("  throws();", rule));
+}
+
+}  // namespace
+}  // namespace weir::tidy
