@@ -42,7 +42,9 @@ void ParseFolders(const std::string& part, const std::string& spec, Layers* laye
         below = named;
         continue;
       }
-      for (const std::string& folder : members) layers->folders[part + "/" + folder] = below;
+      for (const std::string& folder : members) {
+        layers->folders[part + "/" + folder].insert(below.begin(), below.end());
+      }
       below.insert(members.begin(), members.end());
       named.insert(members.begin(), members.end());
     }
