@@ -85,6 +85,7 @@ struct RouterActions {
     closes.clear();
     drained = false;
   }
+  void clear() { Clear(); }  // for base/runtime/driver
 };
 
 struct RouterState {
@@ -102,6 +103,10 @@ struct RouterState {
   uint64_t attempts = 0;  // started, all requests
   uint64_t tokens_taken = 0;
   uint64_t tokens_stale = 0;  // dropped by a journal
+  uint64_t losses = 0;        // attempts that ended by a failure
+  uint64_t preemptions = 0;
+  uint64_t orphans = 0;       // messages about requests or from instances that nobody knows
+  uint64_t hellos_refused = 0;
   bool draining = false;
 };
 
