@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/token/tokenizer.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "base/stdx/bytes.h"
+#include "base/stdx/check.h"
+#include "base/stdx/hash.h"
+#include "base/stdx/status.h"
+#include "codec/token/merge_table.h"
+#include "codec/token/scanner.h"
+#include "codec/token/tokenizer_json.h"
+
+namespace weir::codec {
+namespace {
+
+constexpr std::streamoff kFileBytesMax = std::streamoff{256} << 20;
+
+struct Marker {
+  size_t at = std::string_view::npos;
+  size_t size = 0;
+  TokenId id = -1;
+};
+
+// The first added token spelt in `text` from `from` on; at one place the longest spelling counts.
+Marker NextMarker(const Vocab& vocab, std::string_view text, size_t from) {
+  Marker best;
+  for (const auto& [spelling, id] : vocab.added()) {
+    if (spelling.empty()) continue;
+    const size_t at = text.find(spelling, from);
+    if (at == std::string_view::npos || at > best.at) continue;
+    if (at < best.at || spelling.size() > best.size) best = {at, spelling.size(), id};
+  }
+  return best;
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const MergeTable> merges)
+    : vocab_(std::move(vocab)), kind_(kind), merges_(std::move(merges)) {}
+
+Tokenizer::~Tokenizer() = default;
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view json) {
+  WEIR_ASSIGN(TokenizerFile file, ReadTokenizerJson(json));
+  WEIR_ASSIGN(Vocab vocab, Vocab::Create(std::move(file.entries), Sha256(BytesOf(json))));
+  auto merges =
+      std::make_unique<const MergeTable>(MergeTable::Build(file.byte_ids, file.merges, vocab));
+  return std::shared_ptr<const Tokenizer>(
+      new Tokenizer(std::move(vocab), file.pre_tokenizer, std::move(merges)));
+}
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) {
+    return Error(Reason::kBadField, "cannot read " + path + ": " + std::strerror(errno));
+  }
+  const std::streamoff size = in.tellg();
+  if (size < 0 || size > kFileBytesMax) {
+    return Error(Reason::kTooLarge, path + " is larger than 256 MiB or not a file");
+  }
+  std::string json(static_cast<size_t>(size), '\0');
+  in.seekg(0);
+  if (!in.read(json.data(), size)) return Error(Reason::kBadField, "cannot read " + path);
+  auto tokenizer = FromJson(json);
+  if (!tokenizer.ok()) {
+    return Error(ReasonOf(tokenizer.status()),
+                 path + ": " + std::string(StdView(tokenizer.status().message())));
+  }
+  return tokenizer;
+}
+
+std::shared_ptr<const Tokenizer> Tokenizer::IdsOnly(TokenId vocab_size, TokenId bos, TokenId eos) {
+  std::vector<VocabEntry> entries;
+  std::string names = "ids only";
+  for (TokenId id = 0; id < vocab_size; ++id) {
+    VocabEntry entry{id, " " + std::to_string(id), false};
+    if (id == bos) entry = {id, std::string(kBosToken), true};
+    if (id == eos) entry = {id, std::string(kEosToken), true};
+    names += entry.bytes;
+    entries.push_back(std::move(entry));
+  }
+  auto vocab = Vocab::Create(std::move(entries), Sha256(BytesOf(names)));
+  WEIR_CHECK(vocab.ok());
+  return std::shared_ptr<const Tokenizer>(
+      new Tokenizer(*std::move(vocab), PreTokenizer::kNone, nullptr));
+}
+
+void Tokenizer::Encode(std::string_view text, std::vector<TokenId>* out) const {
+  WEIR_CHECK(can_encode());
+  if (kind_ == PreTokenizer::kNone) {
+    merges_->EncodePiece(text, out);
+    return;
+  }
+  ScanPieces(text, [&](std::string_view piece) { merges_->EncodePiece(piece, out); });
+}
+
+void Tokenizer::EncodeTrusted(std::string_view text, std::vector<TokenId>* out) const {
+  size_t from = 0;
+  while (from < text.size()) {
+    const Marker marker = NextMarker(vocab_, text, from);
+    if (marker.id < 0) break;
+    Encode(text.substr(from, marker.at - from), out);
+    out->push_back(marker.id);
+    from = marker.at + marker.size;
+  }
+  if (from < text.size()) Encode(text.substr(from), out);
+}
+
+std::vector<TokenId> Tokenizer::EncodeTrusted(std::string_view text) const {
+  std::vector<TokenId> ids;
+  EncodeTrusted(text, &ids);
+  return ids;
+}
+
+std::string Tokenizer::Decode(const std::vector<TokenId>& ids) const {
+  std::string text;
+  for (const TokenId id : ids) text += vocab_.BytesOf(id);
+  return text;
+}
+
+}  // namespace weir::codec

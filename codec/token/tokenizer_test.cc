@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/token/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include "base/stdx/random.h"
+#include "base/stdx/status.h"
+#include "codec/token/scanner.h"
+#include "codec/token/tokenizer_cases.h"
+
+namespace weir::codec {
+namespace {
+
+constexpr char kScript[] = "deploy/models/script/tokenizer.json";
+constexpr char kPlain[] = "codec/token/testdata/plain_bytelevel.json";
+
+std::shared_ptr<const Tokenizer> Load(const char* path) {
+  auto tokenizer = Tokenizer::FromFile(path);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return *tokenizer;
+}
+
+std::vector<TokenId> Encode(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<TokenId> ids;
+  tokenizer.Encode(text, &ids);
+  return ids;
+}
+
+TEST(Tokenizer, EqualsTheUsualLibraryIdForId) {
+  for (const auto& [path, file] : {std::pair(kScript, "script"), {kPlain, "plain_bytelevel"}}) {
+    const auto tokenizer = Load(path);
+    const auto cases =
+        ReadTokenizerCases("codec/token/testdata/" + std::string(file) + "_cases.txt");
+    ASSERT_GT(cases.size(), 100u);
+    for (const TokenizerCase& one : cases) {
+      EXPECT_EQ(Encode(*tokenizer, one.text), one.ids) << one.text;
+      EXPECT_EQ(tokenizer->Decode(one.ids), one.text);
+    }
+  }
+}
+
+TEST(Tokenizer, TextNeverYieldsAControlToken) {
+  for (const char* path : {kScript, kPlain}) {
+    const auto tokenizer = Load(path);
+    for (const auto& [spelling, id] : tokenizer->vocab().added()) {
+      for (const TokenId got : Encode(*tokenizer, "x" + spelling + " y")) {
+        EXPECT_FALSE(tokenizer->vocab().IsAdded(got)) << spelling;
+      }
+      EXPECT_EQ(tokenizer->EncodeTrusted(spelling), std::vector<TokenId>{id});
+    }
+  }
+}
+
+TEST(Tokenizer, TrustedTextMixesMarkersAndText) {
+  const auto tokenizer = Load(kScript);
+  const std::string text = "<think>the weir</think>Hello<｜end▁of▁sentence｜>";
+  const auto ids = tokenizer->EncodeTrusted(text);
+  EXPECT_EQ(ids.front(), *tokenizer->vocab().FindAdded(kThinkToken));
+  EXPECT_EQ(ids.back(), *tokenizer->vocab().eos());
+  EXPECT_EQ(tokenizer->Decode(ids), text);
+}
+
+TEST(Tokenizer, ArbitraryBytesRoundTrip) {
+  Random random(3);
+  for (const char* path : {kScript, kPlain}) {
+    const auto tokenizer = Load(path);
+    for (int round = 0; round < 500; ++round) {
+      std::string text;
+      for (uint64_t n = random.Below(60); n > 0; --n) {
+        text.push_back(static_cast<char>(random.Below(256)));
+      }
+      EXPECT_EQ(tokenizer->Decode(Encode(*tokenizer, text)), text);
+    }
+  }
+}
+
+TEST(Tokenizer, LongPiecesAgreeWithShortOnes) {
+  const auto tokenizer = Load(kPlain);
+  // The plain tokenizer merges within the whole text: 65 bytes take the other algorithm, and the
+  // text before a byte that merges with nothing must come out the same.
+  const std::string head = "the cat and THE cat and a cat";
+  std::string text = head + "\x01";
+  const auto expected = Encode(*tokenizer, text);
+  while (text.size() < 200) text += "\x01";
+  auto got = Encode(*tokenizer, text);
+  got.resize(expected.size());
+  EXPECT_EQ(got, expected);
+}
+
+TEST(Tokenizer, OneHugePieceTakesNoQuadraticTime) {
+  const auto tokenizer = Load(kScript);
+  const std::string text(1 << 20, 'e');
+  EXPECT_EQ(tokenizer->Decode(Encode(*tokenizer, text)), text);
+}
+
+TEST(Tokenizer, IdsOnlyShowsNumbers) {
+  const auto tokenizer = Tokenizer::IdsOnly(100, 0, 1);
+  EXPECT_FALSE(tokenizer->can_encode());
+  EXPECT_EQ(tokenizer->Decode({5, 42}), " 5 42");
+  EXPECT_EQ(tokenizer->vocab().eos(), 1);
+  EXPECT_EQ(tokenizer->vocab().BytesOf(100), "");
+  EXPECT_EQ(tokenizer->vocab().BytesOf(-1), "");
+}
+
+TEST(Tokenizer, RefusesWhatItCannotDo) {
+  const auto refused = [](std::string_view json, std::string_view why) {
+    const auto got = Tokenizer::FromJson(json);
+    ASSERT_FALSE(got.ok());
+    EXPECT_EQ(ReasonOf(got.status()), Reason::kBadField);
+    EXPECT_NE(std::string(got.status().message()).find(why), std::string::npos) << got.status();
+  };
+  refused("", "tokenizer.json");
+  refused("[]", "model");
+  refused("{\"model\": {\"type\": \"WordPiece\"}}", "BPE");
+  refused(R"({"model": {"type": "BPE", "vocab": {}, "merges": []}})", "pre_tokenizer");
+  refused(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+              "pre_tokenizer": {"type": "ByteLevel", "use_regex": false}})",
+          "byte 0");
+  refused(std::string(100000, '['), "tokenizer.json");
+  EXPECT_FALSE(Tokenizer::FromFile("/nonexistent/tokenizer.json").ok());
+}
+
+TEST(Scanner, PiecesJoinToTheText) {
+  Random random(11);
+  const std::string_view alphabet[] = {"a", "B", " ", "\n", "\r", "1", "中", ".", "\xff", "é", "\t"};
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (uint64_t n = random.Below(12); n > 0; --n) text += alphabet[random.Below(11)];
+    std::string joined;
+    ScanPieces(text, [&](std::string_view piece) {
+      EXPECT_FALSE(piece.empty());
+      joined += piece;
+    });
+    EXPECT_EQ(joined, text);
+  }
+}
+
+}  // namespace
+}  // namespace weir::codec
