@@ -31,6 +31,7 @@ class Stream {
   // Copies between host and device in stream order. The host bytes must stay until the work is done.
   virtual void CopyIn(DeviceAddress to, const void* from, size_t bytes) = 0;
   virtual void CopyOut(void* to, DeviceAddress from, size_t bytes) = 0;
+  virtual void Copy(DeviceAddress to, DeviceAddress from, size_t bytes) = 0;  // on the device
 
   virtual Event Record() = 0;
   virtual bool Done(Event event) = 0;  // never blocks
