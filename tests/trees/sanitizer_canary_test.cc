@@ -42,7 +42,7 @@ TEST(SanitizerCanary, ErrsWhenArmed) {
   shared = 2;
   other.join();
   auto owner = std::make_unique<int>(shared);
-  volatile int* dangling = owner.get();
+  int* volatile dangling = owner.get();
   owner.reset();
   EXPECT_NE(*dangling, -1);
 }
