@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The clocks of the machine, for shells only: a core gets its Instant as an argument. Both are
-// thread-safe, never block and cannot fail.
+// The clocks of the machine, for shells only: a core gets its Instant as an argument. All are
+// thread-safe and cannot fail; only WaitUntil blocks.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,9 @@ Instant Now();
 
 // Microseconds since 1970 by the wall clock; may jump. For logs and spans, not for deadlines.
 int64_t WallMicros();
+
+// Blocks the calling thread until `when`. Only for a device that pretends to be busy, inside the one
+// wait that a step loop has.
+void WaitUntil(Instant when);
 
 }  // namespace weir
