@@ -59,6 +59,7 @@ struct LoadOptions {
   bool deterministic = true;
   uint32_t block_tokens = 0;  // stand-in models only; 0 = the checkpoint's
   uint32_t threads = 0;       // 0 = all cores
+  uint32_t step_delay_us = 0;  // stand-in models only: how long a step pretends to take
 };
 
 }  // namespace weir::engine
