@@ -86,6 +86,7 @@ struct HttpServerOptions {
   size_t header_bytes_max = 16 * 1024;  // more: 431
   int header_count_max = 100;           // more: 431
   size_t body_bytes_max = 32u << 20;    // more: 413
+  size_t unread_body_bytes_max = 512u << 20;  // of all half-received bodies together; more: 503
   Duration header_timeout = std::chrono::seconds(10);  // first byte to end of header; 408
   Duration body_timeout = std::chrono::seconds(60);    // end of header to end of body; 408
   Duration idle_timeout = std::chrono::seconds(75);    // between requests; closed

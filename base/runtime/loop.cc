@@ -34,14 +34,17 @@ Loop::~Loop() {
 
 void Loop::Start() {
   WEIR_CHECK(!thread_.joinable());
+  running_.store(true);
   thread_ = std::thread([this] { Run(); });
 }
 
 void Loop::Run() {
+  running_.store(true);
   runner_.store(std::this_thread::get_id());
   Beat();
   impl_->io.run();
   runner_.store(std::thread::id());
+  running_.store(false);
 }
 
 void Loop::Stop() { impl_->io.stop(); }

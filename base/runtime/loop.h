@@ -61,6 +61,9 @@ class Loop {
 
   // True on the thread that runs the loop.
   bool InLoop() const;
+  // True from Start or Run until the loop has returned. While false, nothing runs here, and the
+  // owner may do the loop's work by hand.
+  bool running() const { return running_.load(); }
   const std::string& name() const { return options_.name; }
 
   // Callbacks finished so far. With Lag it shows whether the loop is alive.
@@ -94,6 +97,7 @@ class Loop {
   const Options options_;
   std::unique_ptr<Impl> impl_;
   std::thread thread_;
+  std::atomic<bool> running_{false};
   std::atomic<std::thread::id> runner_{};
   std::atomic<uint64_t> turns_{0};
   std::atomic<uint64_t> stalls_{0};

@@ -26,6 +26,7 @@ enum class Planted : int {
   kReadyLies = 14,            // acceptance self-test: readiness stays 200 while draining
   kAcceptBadField = 15,       // acceptance self-test: a bad field is let through
   kLeakMemory = 16,           // acceptance self-test: memory grows with each token
+  kMemoryError = 17,          // acceptance self-test: the sanitizers' canary errs
 };
 
 extern int g_planted;  // written once before threads start

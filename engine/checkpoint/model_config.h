@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What config.json of a checkpoint says, every field checked before anything uses it: presence,
+// range, and the relations between fields that shapes depend on. Pure; errors are kBadField and name
+// the field. Limits keep every product of two sizes far inside 64 bits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/stdx/ids.h"
+#include "base/stdx/status.h"
+
+namespace weir::engine {
+
+struct YarnConfig {
+  double factor = 1;
+  double original_positions = 0;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale_all_dim = 0;
+};
+
+// DeepSeek V3 and R1: latent attention, sigmoid router with groups, shared experts.
+struct DeepseekV3Config {
+  int vocab = 0;
+  int hidden = 0;
+  int layers = 0;
+  int dense_layers = 0;   // first_k_dense_replace
+  int dense_width = 0;    // intermediate_size
+  int expert_width = 0;   // moe_intermediate_size
+  int heads = 0;
+  int q_rank = 0;         // q_lora_rank; 0 = queries are projected directly
+  int kv_rank = 0;        // kv_lora_rank
+  int nope_dim = 0;       // qk_nope_head_dim
+  int rope_dim = 0;       // qk_rope_head_dim
+  int value_dim = 0;      // v_head_dim
+  int experts = 0;        // n_routed_experts
+  int shared_experts = 0;
+  int experts_per_token = 0;
+  int groups = 1;
+  int groups_kept = 1;
+  bool normalise = true;  // norm_topk_prob
+  double routed_scale = 1;
+  double norm_epsilon = 0;
+  int positions_max = 0;
+  double rope_theta = 0;
+  std::optional<YarnConfig> yarn;
+  int block_rows = 0;     // weight_block_size; 0 where no weight is quantised
+  int block_cols = 0;
+  std::vector<TokenId> stop_tokens;  // eos_token_id
+};
+
+absl::StatusOr<DeepseekV3Config> ParseDeepseekV3Config(std::string_view json);
+
+// `model_type` of a config.json.
+absl::StatusOr<std::string> ParseModelType(std::string_view json);
+
+inline constexpr size_t kConfigBytesMax = size_t{1} << 20;
+
+}  // namespace weir::engine

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mixture of experts: route, group by physical slot, run the experts, sum. Which experts a row takes
+// and how many rows an expert gets stay on the device. An `entry` is row * choices + choice.
+#pragma once
+
+#include <span>
+
+#include "kernels/op/tensor.h"
+
+namespace weir::kernels {
+
+// Sigmoid scores; selection by score + bias, limited to `groups_kept` of `groups` ranked by the sum
+// of their two best biased scores; weights from the unbiased scores. Ties take the lower expert.
+struct MoeRouteArgs {
+  int rows = 0;
+  int experts = 0;
+  int groups = 1;
+  int groups_kept = 1;
+  int choices = 0;
+  bool normalise = true;
+  float scale = 1;
+  Tensor x;  // F32 [rows, gate.cols]
+  Matrix gate;
+  Tensor bias;    // F32 [experts]
+  Tensor expert;  // out I32 [rows, choices], best first
+  Tensor weight;  // out F32 [rows, choices]
+};
+
+// Groups entries by physical slot, in ascending entry order within each.
+struct MoePermuteArgs {
+  int rows = 0;
+  int choices = 0;
+  int slots = 0;
+  Tensor expert;      // I32 [rows, choices], logical
+  Tensor slot_of;     // I32 [experts]: logical expert -> physical slot of this layer
+  Tensor entry;       // out I32 [rows * choices]
+  Tensor slot_begin;  // out I32 [slots + 1]
+};
+
+struct ExpertWeights {
+  Matrix gate;
+  Matrix up;
+  Matrix down;
+};
+
+// out[entry] = down(silu(gate x) * up x) with the weights of the slot that entry belongs to.
+struct ExpertFfnArgs {
+  int entries_max = 0;
+  int choices = 0;
+  std::span<const ExpertWeights> slots;
+  Tensor x;           // F32 [rows, width]
+  Tensor entry;       // I32 [entries_max]
+  Tensor slot_begin;  // I32 [slots + 1]
+  Tensor hidden;      // F32 scratch [2, entries_max, ffn width]
+  Tensor out;         // F32 [entries_max, width], indexed by entry
+};
+
+// sum[r] += sum over the row's choices, in ascending logical expert, of weight * out[entry].
+struct MoeCombineArgs {
+  int rows = 0;
+  int choices = 0;
+  int width = 0;
+  Tensor expert;
+  Tensor weight;
+  Tensor out;
+  Tensor sum;  // F32 [rows, width]
+};
+
+}  // namespace weir::kernels

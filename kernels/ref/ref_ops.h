@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reference: every operation as plainly as it can be said, sums in double in an order that
+// depends on the row alone. It is the truth that fast backends are compared with, and fast enough to
+// serve a small model. Stateless; any thread; work runs inside the call, on the caller's thread.
+#pragma once
+
+#include "kernels/op/ops.h"
+
+namespace weir::kernels::ref {
+
+class RefOps final : public Ops {
+ public:
+  void Embed(Stream& stream, const EmbedArgs& args) const override;
+  void RmsNorm(Stream& stream, const RmsNormArgs& args) const override;
+  void Add(Stream& stream, const AddArgs& args) const override;
+  void Swiglu(Stream& stream, const SwigluArgs& args) const override;
+  void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
+
+  void Linear(Stream& stream, const LinearArgs& args) const override;
+  void MlaAbsorbQuery(Stream& stream, const MlaAbsorbArgs& args) const override;
+  void MlaExpandValue(Stream& stream, const MlaAbsorbArgs& args) const override;
+
+  void RopeQuery(Stream& stream, const RopeQueryArgs& args) const override;
+  void MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const override;
+  void MlaAttention(Stream& stream, const MlaAttentionArgs& args) const override;
+
+  void MoeRoute(Stream& stream, const MoeRouteArgs& args) const override;
+  void MoePermute(Stream& stream, const MoePermuteArgs& args) const override;
+  void ExpertFfn(Stream& stream, const ExpertFfnArgs& args) const override;
+  void MoeCombine(Stream& stream, const MoeCombineArgs& args) const override;
+
+  void Sample(Stream& stream, const SampleArgs& args) const override;
+  void Verify(Stream& stream, const VerifyArgs& args) const override;
+};
+
+}  // namespace weir::kernels::ref

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "base/stdx/bytes.h"
+#include "base/stdx/check.h"
+#include "kernels/ref/access.h"
+#include "kernels/ref/ref_ops.h"
+
+namespace weir::kernels::ref {
+namespace {
+
+// Rotates pair i of x by the angle of its position.
+struct Rotation {
+  double cosine;
+  double sine;
+};
+Rotation RotationOf(int32_t position, float frequency) {
+  const double angle = static_cast<float>(position) * frequency;  // an F32 product on purpose
+  return {std::cos(angle), std::sin(angle)};
+}
+
+void Rotate(float* pair, const Rotation& by) {
+  const double a = pair[0];
+  const double b = pair[1];
+  pair[0] = static_cast<float>(a * by.cosine - b * by.sine);
+  pair[1] = static_cast<float>(a * by.sine + b * by.cosine);
+}
+
+void StoreKv(DeviceAddress row, DType dtype, int index, float value) {
+  if (dtype == DType::kBf16) {
+    As<uint16_t>(row)[index] = FloatToBf16(value);
+  } else {
+    As<float>(row)[index] = value;
+  }
+}
+
+}  // namespace
+
+void RefOps::RopeQuery(Stream& stream, const RopeQueryArgs& args) const {
+  const KernelScope scope(stream);
+  const int head_width = args.nope + args.rope;
+  for (int64_t r = 0; r < args.rows->count; ++r) {
+    const int32_t position = I32(args.rows->position)[r];
+    for (int i = 0; i < args.rope / 2; ++i) {
+      const Rotation by = RotationOf(position, F32(args.frequency)[i]);
+      for (int64_t h = 0; h < args.heads; ++h) {
+        Rotate(F32(args.q) + (r * args.heads + h) * head_width + args.nope + 2 * i, by);
+      }
+    }
+  }
+}
+
+void RefOps::MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const {
+  const KernelScope scope(stream);
+  WEIR_CHECK(args.kv.dtype == DType::kF32 || args.kv.dtype == DType::kBf16);
+  const float* weight = F32(args.norm_weight);
+  for (int64_t r = 0; r < args.rows->count; ++r) {
+    const int32_t position = I32(args.rows->position)[r];
+    if (position < I32(args.rows->write_floor)[r]) continue;
+    const float* x = F32(args.kv_a) + r * (args.latent + args.rope);
+    const DeviceAddress row = KvRow(args.kv, I32(args.rows->sequence)[r], position);
+    const double inverse = 1.0 / std::sqrt(Dot(x, x, args.latent) / args.latent + args.eps);
+    for (int i = 0; i < args.latent; ++i) {
+      StoreKv(row, args.kv.dtype, i, static_cast<float>(x[i] * inverse * weight[i]));
+    }
+    for (int i = 0; i < args.rope / 2; ++i) {
+      float pair[2] = {x[args.latent + 2 * i], x[args.latent + 2 * i + 1]};
+      Rotate(pair, RotationOf(position, F32(args.frequency)[i]));
+      StoreKv(row, args.kv.dtype, args.latent + 2 * i, pair[0]);
+      StoreKv(row, args.kv.dtype, args.latent + 2 * i + 1, pair[1]);
+    }
+  }
+}
+
+}  // namespace weir::kernels::ref

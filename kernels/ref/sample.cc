@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "base/stdx/random.h"
+#include "kernels/ref/access.h"
+#include "kernels/ref/ref_ops.h"
+
+namespace weir::kernels::ref {
+namespace {
+
+// One row's logits under bias, penalties and temperature, and the tokens still in the draw.
+struct Draw {
+  const SampleRow& row;
+  int vocab;
+  float* logit;     // adjusted
+  int32_t* order;   // candidates; all tokens in order until a filter sorts them
+  int32_t* counts;  // zero outside Adjust
+  int kept;
+
+  bool Better(int32_t a, int32_t b) const {
+    return logit[a] != logit[b] ? logit[a] > logit[b] : a < b;
+  }
+};
+
+void Adjust(const SampleArgs& args, const float* logits, Draw* draw) {
+  const SampleRow& row = draw->row;
+  std::copy_n(logits, args.vocab, draw->logit);
+  for (int i = row.bias_begin; i < row.bias_end; ++i) {
+    draw->logit[I32(args.bias_token)[i]] += F32(args.bias_value)[i];
+  }
+  const int32_t* history = I32(args.history);
+  for (int i = row.history_begin; i < row.history_end; ++i) ++draw->counts[history[i]];
+  for (int i = row.history_begin; i < row.history_end; ++i) {
+    const int32_t token = history[i];
+    const int32_t count = draw->counts[token];
+    if (count == 0) continue;  // an earlier occurrence was handled already
+    draw->counts[token] = 0;
+    float& logit = draw->logit[token];
+    logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+    logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(count);
+  }
+}
+
+int32_t Greedy(const Draw& draw) {
+  return static_cast<int32_t>(std::max_element(draw.logit, draw.logit + draw.vocab) - draw.logit);
+}
+
+// Drops tokens whose probability is below min_p times the largest.
+void KeepMinP(Draw* draw, float top) {
+  if (draw->row.min_p <= 0) return;
+  const double floor = top + std::log(static_cast<double>(draw->row.min_p));
+  draw->kept = static_cast<int>(std::remove_if(draw->order, draw->order + draw->kept,
+                                               [&](int32_t t) { return draw->logit[t] < floor; }) -
+                                draw->order);
+}
+
+// Sorts the candidates and keeps the best top_k, then the shortest head of them whose share of the
+// kept probability reaches top_p.
+void KeepHead(Draw* draw, float top) {
+  const SampleRow& row = draw->row;
+  const bool by_k = row.top_k > 0 && row.top_k < draw->kept;
+  if (!by_k && row.top_p >= 1) return;
+  const int wanted = by_k ? row.top_k : draw->kept;
+  std::partial_sort(draw->order, draw->order + wanted, draw->order + draw->kept,
+                    [&](int32_t a, int32_t b) { return draw->Better(a, b); });
+  draw->kept = wanted;
+  if (row.top_p >= 1) return;
+  double total = 0;
+  for (int i = 0; i < draw->kept; ++i) total += std::exp(double{draw->logit[draw->order[i]]} - top);
+  double mass = 0;
+  for (int i = 0; i < draw->kept; ++i) {
+    mass += std::exp(double{draw->logit[draw->order[i]]} - top);
+    if (mass >= row.top_p * total) {
+      draw->kept = i + 1;
+      break;
+    }
+  }
+}
+
+// -log(-log(u)) with u in (0, 1), the same for (seed, position, token) everywhere.
+double Gumbel(const SampleRow& row, int32_t token) {
+  const uint64_t bits = RandomBits(row.seed, static_cast<uint64_t>(row.position),
+                                   static_cast<uint64_t>(token));
+  const double u = (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
+  return -std::log(-std::log(u));
+}
+
+int32_t Choose(Draw* draw) {
+  if (draw->row.temperature <= 0) return Greedy(*draw);
+  for (int t = 0; t < draw->vocab; ++t) draw->logit[t] /= draw->row.temperature;
+  const float top = draw->logit[Greedy(*draw)];
+  for (int t = 0; t < draw->vocab; ++t) draw->order[t] = t;
+  KeepMinP(draw, top);
+  KeepHead(draw, top);
+  int32_t best = draw->order[0];
+  double best_value = -HUGE_VAL;
+  for (int i = 0; i < draw->kept; ++i) {
+    const int32_t token = draw->order[i];
+    const double value = draw->logit[token] + Gumbel(draw->row, token);
+    if (value > best_value || (value == best_value && token < best)) {
+      best = token;
+      best_value = value;
+    }
+  }
+  return best;
+}
+
+// Log probabilities are those of the model: before bias, penalties and temperature.
+void Report(const SampleArgs& args, const float* logits, Draw* draw, SampleOut* out) {
+  const float top = *std::max_element(logits, logits + args.vocab);
+  double total = 0;
+  for (int t = 0; t < args.vocab; ++t) total += std::exp(double{logits[t]} - top);
+  const double log_total = top + std::log(total);
+  out->logprob = static_cast<float>(logits[out->token] - log_total);
+  out->top_count = std::clamp(draw->row.logprobs, 0, std::min(kTopLogprobsMax, args.vocab));
+  if (out->top_count == 0) return;
+  for (int t = 0; t < args.vocab; ++t) draw->order[t] = t;
+  std::partial_sort(draw->order, draw->order + out->top_count, draw->order + args.vocab,
+                    [&](int32_t a, int32_t b) {
+                      return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+                    });
+  for (int i = 0; i < out->top_count; ++i) {
+    out->top_token[i] = draw->order[i];
+    out->top_logprob[i] = static_cast<float>(logits[draw->order[i]] - log_total);
+  }
+}
+
+}  // namespace
+
+void RefOps::Sample(Stream& stream, const SampleArgs& args) const {
+  const KernelScope scope(stream);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const float* logits = F32(args.logits) + r * args.vocab;
+    SampleOut* out = As<SampleOut>(args.out.address) + r;
+    Draw draw{As<const SampleRow>(args.params.address)[r],
+              args.vocab,
+              F32(args.adjusted),
+              I32(args.order),
+              I32(args.counts),
+              args.vocab};
+    Adjust(args, logits, &draw);
+    out->token = Choose(&draw);
+    Report(args, logits, &draw, out);
+  }
+}
+
+void RefOps::Verify(Stream& stream, const VerifyArgs& args) const {
+  const KernelScope scope(stream);
+  const auto* row = As<const SampleRow>(args.params.address);
+  const auto* out = As<const SampleOut>(args.out.address);
+  int32_t* accepted = I32(args.accepted);
+  std::fill_n(accepted, args.groups, 0);
+  bool stands = false;
+  for (int r = 0; r < args.rows; ++r) {
+    const bool first = r == 0 || row[r - 1].group != row[r].group;
+    // A row stands if the rows before it stood and its input is what the last of them emitted.
+    stands = first || (stands && out[r - 1].token == row[r].draft);
+    if (stands) ++accepted[row[r].group];
+  }
+}
+
+}  // namespace weir::kernels::ref
