@@ -365,9 +365,9 @@ export function stream(url, path, body, { onChunk, headers = {}, timeout = 12000
 }
 
 // Token ids in, text out: what most scripts compare. `seed` makes it sampled, else greedy.
-export function complete(url, ids, { maxTokens = 32, seed, model, ...options } = {}) {
+export function complete(url, ids, { maxTokens = 32, seed, model, extra = {}, ...options } = {}) {
   const sampling = seed === undefined ? { temperature: 0 } : { temperature: 1, seed };
-  return stream(url, '/v1/completions', { model, prompt: ids, max_tokens: maxTokens, ...sampling, stream_options: { include_usage: true } }, options);
+  return stream(url, '/v1/completions', { model, prompt: ids, max_tokens: maxTokens, ...sampling, stream_options: { include_usage: true }, ...extra }, options);
 }
 
 // True when the whole answer came: finish reason, [DONE] and no error.
