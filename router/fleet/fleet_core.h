@@ -20,8 +20,8 @@ class FleetCore {
   absl::Status Register(InstanceId instance, const pb::Hello& hello);
   // False when it was not there.
   bool Lose(InstanceId instance);
-  // False when the instance is unknown. `*drains` tells whether it started to drain just now.
-  bool Report(InstanceId instance, const pb::LoadReport& report, bool* drains);
+  // False when the instance is unknown.
+  bool Report(InstanceId instance, const pb::LoadReport& report);
 
   // Counts a request just given to an instance, so that a burst spreads before reports arrive.
   void Charge(InstanceId instance, uint32_t tokens);

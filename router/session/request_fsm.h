@@ -57,21 +57,29 @@ class RequestFsm {
 
   RequestFsm(Options options, TokenJournal journal);
 
-  // Begins the first attempt.
+  // Fixes what the fleet's geometry decides (TokenJournal::Bound). Before the first attempt, which
+  // does not begin without it.
+  void Bound(uint32_t new_tokens_max, uint32_t tail_start);
+  bool bounded() const { return bounded_; }
+
+  // Begins the first attempt, or waits for engines.
   void Start(const FsmContext& context);
 
   // Messages of the engines, already known to be about this request. Those of other attempts or
-  // from engines that do not serve it are dropped; the answer tells whether it counted.
+  // from engines that do not serve it change nothing and are answered false.
   bool OnReserved(const FsmContext& context, InstanceId from, const pb::Reserved& message);
   bool OnReserveQueued(const FsmContext& context, InstanceId from, const pb::ReserveQueued& message);
+  // ReserveFailed, PrefillFailed and HandoverAbort.
   bool OnFailed(const FsmContext& context, InstanceId from, const pb::RequestKey& key,
                 const pb::Failure& failure);
   bool OnRow(const FsmContext& context, InstanceId from, const pb::TokenRow& row);
+  // PrefillAccepted and PrefillComputed: news that change nothing.
+  bool Serves(InstanceId from, const pb::RequestKey& key) const;
 
   void OnPeerLost(const FsmContext& context, InstanceId instance);
   // An engine came, or stopped draining: whoever waits for one tries again.
   void OnFleetGrown(const FsmContext& context);
-  // A time returned by next_time passed.
+  // next_time() passed.
   void OnTime(const FsmContext& context);
 
   // Ends the request without a word to the client.
@@ -83,7 +91,6 @@ class RequestFsm {
   bool closed() const { return std::holds_alternative<Closing>(state_); }
   const TokenJournal& journal() const { return journal_; }
   RequestId request() const { return options_.request; }
-  Attempt attempt() const { return journal_.attempt(); }
   // Engines that may hold something of it; zero where none.
   InstanceId prefill() const { return prefill_; }
   InstanceId decode() const { return decode_; }
@@ -92,30 +99,35 @@ class RequestFsm {
  private:
   void TryAttempt(const FsmContext& context);
   void SendReserve(const FsmContext& context);
-  void SendPrefill(const FsmContext& context, bool sink_reserved);
-  void EndAttempt(const FsmContext& context, Reason reason, std::string_view why);
-  void Refused(const FsmContext& context, Reason reason, InstanceId by);
+  void SendPrefill(const FsmContext& context, InstanceId sink);
+  void OnFailure(const FsmContext& context, InstanceId by, const pb::Failure& failure);
+  void OnPreempted(const FsmContext& context);
+  void OnLoss(const FsmContext& context, const absl::Status& why);
+  void OnRefusal(const FsmContext& context, InstanceId by, const absl::Status& why);
+  // The attempt is over; answers false where the request is over with it.
+  bool EndAttempt(const FsmContext& context);
+  void Deliver(const FsmContext& context, uint32_t first, const pb::TokenRow& row);
+  void Finish(const FsmContext& context, pb::FinishReason finish);
   void CancelDecode(const FsmContext& context);
   void Release(const FsmContext& context);
-  void Finish(const FsmContext& context, pb::FinishReason finish);
-  void Deliver(const FsmContext& context, uint32_t first, const pb::TokenRow& row);
-  void WaitUntil(const FsmContext& context, Instant retry_at);
-  bool Current(InstanceId from, const pb::RequestKey& key) const;
-  void FillKey(InstanceId self, pb::RequestKey* key) const;
-  uint32_t DeadlineMs(Instant now) const;
+  void Close(const FsmContext& context, pb::FinishReason finish, const absl::Status& status);
+  void FillKey(const FsmContext& context, pb::RequestKey* key) const;
+  bool started() const { return journal_.attempt().value > 0; }
 
   Options options_;
   TokenJournal journal_;
   State state_ = Matching{};
+  bool bounded_ = false;
   InstanceId prefill_{0};
   InstanceId decode_{0};
   InstanceId avoided_prefill_{0};
   InstanceId avoided_decode_{0};
-  Instant waiting_since_ = kNever;  // for engines or room, across attempts
+  Instant absent_since_ = kNever;   // a role has no engine for it
+  Instant refused_since_ = kNever;  // engines lack room; across attempts until ids flow
   uint32_t losses_ = 0;             // attempts that count against attempts_max
-  uint32_t refusals_ = 0;           // in a row
+  uint32_t refusals_ = 0;           // for lack of room, in a row
   uint32_t preemptions_ = 0;
-  absl::Status last_failure_;
+  absl::Status refusal_;  // the last one
 };
 
 }  // namespace weir::router

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -61,7 +62,10 @@ class RouterCore {
   void OnLoad(const FsmContext& context, InstanceId from, const pb::LoadReport& report);
   void LoseInstance(const FsmContext& context, InstanceId instance);
   void FleetGrown(const FsmContext& context);
-  absl::Status Admit(const Submit& event, uint32_t* new_tokens_max, uint32_t* tail_start) const;
+  void OnRequestMessage(const FsmContext& context, InstanceId from, const pb::Envelope& message);
+  absl::Status Admit(std::span<const TokenId> prompt, uint32_t new_tokens_wanted,
+                     RequestFsm* fsm) const;
+  bool FleetComplete() const;
   void Refuse(const FsmContext& context, RequestId request, const absl::Status& status);
   void SendRenewals(const FsmContext& context);
   void FailAll(const FsmContext& context, const absl::Status& status);

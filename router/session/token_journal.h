@@ -26,9 +26,11 @@ class TokenJournal {
     uint32_t first = 0;  // answer index of the first id that is new
   };
 
-  TokenJournal() = default;
-  // `tail_start` is fixed here for all attempts (decisions, ruling 5).
-  TokenJournal(std::vector<TokenId> prompt, uint32_t new_tokens_max, uint32_t tail_start);
+  explicit TokenJournal(std::vector<TokenId> prompt);
+
+  // Before the first attempt: how long the answer may be, and where decoder layers start, which is
+  // the same for all attempts (decisions, ruling 5).
+  void Bound(uint32_t new_tokens_max, uint32_t tail_start);
 
   // From here on only rows of this attempt are taken.
   void BeginAttempt(Attempt attempt);
