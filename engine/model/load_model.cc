@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/stdx/bytes.h"
+#include "engine/model/deepseek_v3.h"
 #include "engine/model/hash_model.h"
 #include "engine/model/script_model.h"
 #include "engine/model/stand_in_config.h"
@@ -23,6 +24,7 @@ struct Family {
 
 // One line per family.
 constexpr Family kFamilies[] = {
+    {"deepseek_v3", LoadDeepseekV3},
     {"weir_hash", LoadHashModel},
     {"weir_script", LoadScriptModel},
 };

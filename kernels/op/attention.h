@@ -2,8 +2,9 @@
 //
 // Multi-head latent attention in its absorbed form, over pages, for prefill and decode alike: one
 // form, so that a position's bits do not depend on which of the two computed it (ruling 6).
-//   score(t) = (q_latent . c_t + q_rope . k_t) * scale,  t in [visible_from, position]
+//   score(t) = (q_latent . c_t + q_rope . k_t) * scale,  t in [0, position]
 //   z = sum_t softmax(score)_t c_t
+// A block store has no window: visible_from of the rows plays no part.
 #pragma once
 
 #include "kernels/op/rows.h"

@@ -21,6 +21,7 @@ class Ops {
 
   virtual void Embed(Stream& stream, const EmbedArgs& args) const = 0;
   virtual void RmsNorm(Stream& stream, const RmsNormArgs& args) const = 0;
+  virtual void Zero(Stream& stream, const Tensor& tensor, int64_t elements) const = 0;
   virtual void Add(Stream& stream, const AddArgs& args) const = 0;
   virtual void Swiglu(Stream& stream, const SwigluArgs& args) const = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) const = 0;

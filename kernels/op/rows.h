@@ -17,7 +17,7 @@ struct StepRows {
   Tensor position;      // I32 [count], in the sequence
   Tensor sequence;      // I32 [count], row of the block table
   Tensor write_floor;   // I32 [count]: a row below its floor leaves the KV store alone
-  Tensor visible_from;  // I32 [count]: first position whose KV the row may read
+  Tensor visible_from;  // I32 [count]: window rows below this position do not exist
 };
 
 // One layer's part of a block store. A sequence's position p lies in page

@@ -21,12 +21,11 @@ template <class Kv>
 void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h) {
   const int32_t sequence = I32(args.rows->sequence)[r];
   const int32_t position = I32(args.rows->position)[r];
-  const int32_t first = std::max(0, I32(args.rows->visible_from)[r]);
   const float* q_latent = F32(args.q_latent) + (r * args.heads + h) * args.latent;
   const float* q_rope = F32(args.q) + (r * args.heads + h) * (args.nope + args.rope) + args.nope;
   double* score = As<double>(args.scores.address);
   double top = -HUGE_VAL;
-  for (int32_t t = first; t <= position; ++t) {
+  for (int32_t t = 0; t <= position; ++t) {
     const Kv* row = As<const Kv>(KvRow(args.kv, sequence, t));
     const double dot =
         Dot(q_latent, row, args.latent) + Dot(q_rope, row + args.latent, args.rope);
@@ -36,7 +35,7 @@ void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h) {
   double total = 0;
   double sum[kLatentMax];
   std::fill_n(sum, args.latent, 0.0);
-  for (int32_t t = first; t <= position; ++t) {
+  for (int32_t t = 0; t <= position; ++t) {
     const double weight = std::exp(score[t] - top);
     total += weight;
     const Kv* row = As<const Kv>(KvRow(args.kv, sequence, t));

@@ -35,6 +35,12 @@ void RefOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
   }
 }
 
+void RefOps::Zero(Stream& stream, const Tensor& tensor, int64_t elements) const {
+  const KernelScope scope(stream);
+  std::memset(As<void>(tensor.address), 0,
+              static_cast<size_t>(elements) * DTypeBytes(tensor.dtype));
+}
+
 void RefOps::Add(Stream& stream, const AddArgs& args) const {
   const KernelScope scope(stream);
   float* sum = F32(args.sum);

@@ -13,6 +13,7 @@ class RefOps final : public Ops {
  public:
   void Embed(Stream& stream, const EmbedArgs& args) const override;
   void RmsNorm(Stream& stream, const RmsNormArgs& args) const override;
+  void Zero(Stream& stream, const Tensor& tensor, int64_t elements) const override;
   void Add(Stream& stream, const AddArgs& args) const override;
   void Swiglu(Stream& stream, const SwigluArgs& args) const override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
