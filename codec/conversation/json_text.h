@@ -9,6 +9,8 @@
 // as the shortest digits that read back, in Python's notation (1.0, 1e-05, 1e+16).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +32,15 @@ struct JsonMember {
 
 // The members of a JSON object, in order. Fails if `text` is not an object.
 absl::StatusOr<std::vector<JsonMember>> JsonMembers(std::string_view text);
+
+// What the bytes at the start of `text` (not empty) are: one character, the maximal ill-formed part
+// that U+FFFD stands for, or the beginning of a character that the text's end cuts off.
+enum class Utf8Kind : uint8_t { kWhole, kIllFormed, kCutOff };
+struct Utf8Part {
+  size_t size = 0;
+  Utf8Kind kind = Utf8Kind::kWhole;
+};
+Utf8Part Utf8PartAt(std::string_view text);
 
 // Appends `text` as the inside of a JSON string: quote, backslash and controls are escaped; bytes
 // that are not UTF-8 become U+FFFD, one per maximal ill-formed part.
