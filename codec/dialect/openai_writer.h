@@ -2,14 +2,15 @@
 //
 // The chunks and bodies of Chat Completions and Completions, as JSON. One writer per response,
 // owned by whoever owns the response, on one thread; it appends to the caller's buffer and allocates
-// nothing per chunk once its own buffers have grown. It knows shapes, not order: stream/response
-// decides what is sent when.
+// nothing of its own per chunk. It knows shapes, not order: stream/response decides what is sent
+// when.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codec/conversation/conversation.h"
 
@@ -18,11 +19,11 @@ namespace weir::codec {
 // How an answer ended, as clients read it.
 enum class FinishReason : uint8_t {
   kNone = 0,
-  kStop,           // the model was done, or a stop string
-  kLength,         // max_tokens, or no room left
-  kToolCalls,      // done, with at least one tool call
+  kStop,       // the model was done, or a stop string
+  kLength,     // max_tokens, or no room left
+  kToolCalls,  // done, with at least one tool call
   kContentFilter,
-  kResource,       // the server gave up
+  kResource,  // the server gave up
 };
 std::string_view NameOf(FinishReason reason);  // "tool_calls"; empty for kNone
 
@@ -41,47 +42,74 @@ struct ResponseHead {
   std::string fingerprint;  // empty: null
 };
 
-// Extra fields of one chunk or message, already JSON: pre-rendered so that they can be queued while
-// their text is held back. Empty: absent.
-struct ChoiceExtras {
-  std::string_view content_logprobs;    // inside of an array
-  std::string_view reasoning_logprobs;  // inside of an array
-  std::string_view token_ids;           // inside of an array
-  bool logprobs_wanted = false;         // arrays are written even when empty
-};
-
 enum class UsageField : uint8_t { kAbsent, kNull, kValue };
 
+// What every chunk may carry besides its delta. Views are JSON already.
+struct ChunkTail {
+  std::string_view logprobs;          // a value; empty: null
+  std::string_view token_ids;         // an array; empty: absent
+  std::string_view prompt_token_ids;  // ditto
+  FinishReason finish = FinishReason::kNone;
+  UsageField usage_field = UsageField::kAbsent;
+  const Usage* usage = nullptr;  // for kValue
+};
+
+// Streams of Chat Completions. Each call appends one event, `data: {...}\n\n`.
 class ChatChunkWriter {
  public:
+  // In thinking mode deltas name both `content` and `reasoning_content`.
   ChatChunkWriter(const ResponseHead& head, bool thinking);
 
-  // Each appends one whole event, `data: {...}\n\n`. `usage` may be null unless kValue.
-  struct Tail {
-    ChoiceExtras extras;
-    FinishReason finish = FinishReason::kNone;
-    UsageField usage_field = UsageField::kAbsent;
-    const Usage* usage = nullptr;
-  };
-  void Role(int choice, const Tail& tail, std::string* out) const;
-  void Content(int choice, std::string_view text, const Tail& tail, std::string* out) const;
-  void Reasoning(int choice, std::string_view text, const Tail& tail, std::string* out) const;
-  void ToolBegin(int choice, int call, std::string_view name, const Tail& tail,
+  void Role(int choice, const ChunkTail& tail, std::string* out) const;
+  void Content(int choice, std::string_view text, const ChunkTail& tail, std::string* out) const;
+  void Reasoning(int choice, std::string_view text, const ChunkTail& tail, std::string* out) const;
+  void ToolBegin(int choice, int call, std::string_view name, const ChunkTail& tail,
                  std::string* out) const;
-  void ToolArguments(int choice, int call, std::string_view fragment, const Tail& tail,
+  void ToolArguments(int choice, int call, std::string_view fragment, const ChunkTail& tail,
                      std::string* out) const;
+  // The extra chunk of `include_usage`: no choices.
   void UsageOnly(const Usage& usage, std::string* out) const;
-
-  // The id of a call: "call_<response>_<choice-><call>".
-  void AppendCallId(int choice, int call, std::string* out) const;
 
  private:
   void Open(int choice, std::string* out) const;
-  void Close(const Tail& tail, std::string* out) const;
+  void Close(const ChunkTail& tail, std::string* out) const;
 
   std::string prefix_;  // up to and with `"choices":[`
   std::string id_;
   bool thinking_;
 };
+
+// Streams of Completions.
+class TextChunkWriter {
+ public:
+  explicit TextChunkWriter(const ResponseHead& head);
+  void Text(int choice, std::string_view text, const ChunkTail& tail, std::string* out) const;
+  void UsageOnly(const Usage& usage, std::string* out) const;
+
+ private:
+  std::string prefix_;
+};
+
+// A whole answer. The same shapes as the chunks' sum.
+struct CollectedCall {
+  std::string name;
+  std::string arguments;
+};
+struct CollectedChoice {
+  std::string content;
+  std::string reasoning;
+  std::vector<CollectedCall> calls;
+  std::string logprobs;   // JSON value; empty: null
+  std::string token_ids;  // JSON array; empty: absent
+  FinishReason finish = FinishReason::kNone;
+};
+void AppendChatBody(const ResponseHead& head, bool thinking,
+                    std::span<const CollectedChoice> choices, std::string_view prompt_token_ids,
+                    const Usage& usage, std::string* out);
+void AppendTextBody(const ResponseHead& head, std::span<const CollectedChoice> choices,
+                    std::string_view prompt_token_ids, const Usage& usage, std::string* out);
+
+// "call_<id>_<call>"; a choice other than the first is named too, so that ids stay unique.
+void AppendCallId(std::string_view id, int choice, int call, std::string* out);
 
 }  // namespace weir::codec
