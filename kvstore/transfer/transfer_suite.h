@@ -6,11 +6,8 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,62 +19,10 @@
 #include "gtest/gtest.h"
 #include "kvstore/transfer/arena.h"
 #include "kvstore/transfer/route_transfer.h"
+#include "kvstore/transfer/test_pattern.h"
+#include "kvstore/transfer/test_waker.h"
 
 namespace weir::kv {
-
-// The byte at an offset of an owner's region, so that both ends can tell right from wrong.
-inline std::byte PatternAt(uint64_t seed, uint64_t offset) {
-  return static_cast<std::byte>(Mix64(seed * 0x9e3779b97f4a7c15ULL + offset / 8) >> (offset % 8 * 8));
-}
-
-inline void FillPattern(uint64_t seed, Arena* arena) {
-  for (uint64_t i = 0; i < arena->bytes(); ++i) arena->data()[i] = PatternAt(seed, i);
-}
-
-inline bool HasPattern(uint64_t seed, uint64_t offset, std::span<const std::byte> bytes) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != PatternAt(seed, offset + i)) return false;
-  }
-  return true;
-}
-
-// Lets the owner of a Transfer wait for completions; time is only the limit after which a test
-// gives up.
-class Waker {
- public:
-  std::function<void()> Hook() {
-    return [this] {
-      {
-        std::lock_guard lock(mu_);
-        ++wakes_;
-      }
-      ready_.notify_all();
-    };
-  }
-
-  // Polls until `count` completions came, at most `limit`.
-  std::vector<Completion> Await(Transfer* transfer, size_t count,
-                                std::chrono::milliseconds limit = std::chrono::seconds(30)) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    std::vector<Completion> out;
-    while (true) {
-      uint64_t seen;
-      {
-        std::lock_guard lock(mu_);
-        seen = wakes_;
-      }
-      transfer->Poll(&out);
-      if (out.size() >= count) return out;
-      std::unique_lock lock(mu_);
-      if (!ready_.wait_until(lock, end, [&] { return wakes_ != seen; })) return out;
-    }
-  }
-
- private:
-  std::mutex mu_;
-  std::condition_variable ready_;
-  uint64_t wakes_ = 0;
-};
 
 // One process's memory and Transfer, with one carrier. Region 1 is 8 MiB, region 2 is 64 KiB.
 struct Instance {
@@ -109,8 +54,8 @@ class TransferSuite : public ::testing::Test {
   TransferSuite() {
     owner_ = std::make_unique<Instance>(1, way_.Make());
     reader_ = std::make_unique<Instance>(2, way_.Make());
-    FillPattern(1, owner_->big.get());
-    FillPattern(2, owner_->small.get());
+    FillPattern(1, {owner_->big->data(), owner_->big->bytes()});
+    FillPattern(2, {owner_->small->data(), owner_->small->bytes()});
     descriptors_ = owner_->transfer->Descriptors();
     EXPECT_EQ(reader_->transfer->AddRemote(kOwner, descriptors_), absl::OkStatus());
   }

@@ -48,8 +48,8 @@ TEST(Route, PrefersTheFirstWayThatWorksAndFallsBackPerRegion) {
   };
   auto shared = *Arena::CreateShared(1 << 20);
   auto hidden = *Arena::CreatePrivate(1 << 20);
-  FillPattern(1, shared.get());
-  FillPattern(2, hidden.get());
+  FillPattern(1, {shared->data(), shared->bytes()});
+  FillPattern(2, {hidden->data(), hidden->bytes()});
   RouteTransfer owner({.self = InstanceId(1)}, both());
   ASSERT_TRUE(owner.AddRegion(1, shared.get()).ok());
   ASSERT_TRUE(owner.AddRegion(2, hidden.get()).ok());
