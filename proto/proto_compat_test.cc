@@ -76,7 +76,8 @@ void CheckEnum(const EnumDescriptorProto& old, const std::string& name) {
 }
 
 TEST(ProtoCompat, NothingCommittedWasBroken) {
-  for (const FileDescriptorProto& file : Committed().file()) {
+  const FileDescriptorSet committed = Committed();
+  for (const FileDescriptorProto& file : committed.file()) {
     for (const DescriptorProto& message : file.message_type()) {
       CheckMessage(message, file.package() + "." + message.name());
     }
@@ -90,7 +91,8 @@ TEST(ProtoCompat, TheCommittedSetIsComplete) {
   // Linking both keeps every file in the generated pool.
   (void)v1::Envelope::descriptor();
   (void)v1::Config::descriptor();
-  for (const FileDescriptorProto& file : Committed().file()) {
+  const FileDescriptorSet committed = Committed();
+  for (const FileDescriptorProto& file : committed.file()) {
     const FileDescriptor* now = DescriptorPool::generated_pool()->FindFileByName(file.name());
     ASSERT_NE(now, nullptr) << file.name();
     FileDescriptorProto current;
@@ -101,7 +103,8 @@ TEST(ProtoCompat, TheCommittedSetIsComplete) {
 }
 
 TEST(ProtoCompat, EveryEnumStartsWithUnspecified) {
-  for (const FileDescriptorProto& file : Committed().file()) {
+  const FileDescriptorSet committed = Committed();
+  for (const FileDescriptorProto& file : committed.file()) {
     for (const EnumDescriptorProto& type : file.enum_type()) {
       ASSERT_GT(type.value_size(), 0);
       EXPECT_EQ(type.value(0).number(), 0) << type.name();
