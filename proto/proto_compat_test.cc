@@ -97,6 +97,7 @@ TEST(ProtoCompat, TheCommittedSetIsComplete) {
     ASSERT_NE(now, nullptr) << file.name();
     FileDescriptorProto current;
     now->CopyTo(&current);
+    now->CopyJsonNameTo(&current);
     EXPECT_EQ(current.SerializeAsString(), file.SerializeAsString())
         << file.name() << " has additions: run proto/update_schema";
   }
