@@ -86,7 +86,11 @@ class Driver {
   void Step(Instant now, const Event& event) {
     core_->On(now, event, &actions_);
     options_.perform(now, &actions_);
-    actions_.clear();
+    if constexpr (requires { actions_.Clear(); }) {
+      actions_.Clear();
+    } else {
+      actions_.clear();
+    }
   }
 
   C* const core_;
