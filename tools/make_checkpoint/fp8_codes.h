@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rounding to stored number formats, as a quantiser of released checkpoints does it. Pure.
+#pragma once
+
+#include <cstdint>
+
+namespace weir::tools {
+
+// Nearest float8 e4m3fn code, ties to the even code, saturating at 448.
+uint8_t E4m3Code(double value);
+
+// Nearest bfloat16, ties to even.
+uint16_t Bf16Code(float value);
+
+}  // namespace weir::tools
