@@ -35,11 +35,16 @@ const children = new Set();
 let ended = false;
 const started = Date.now();
 
+const exitTasks = [];
+export const onExit = (task) => exitTasks.unshift(task);  // runs before the folder is removed
+
 function cleanUp() {
   for (const child of children) {
     try { child.kill('SIGKILL'); } catch { /* already gone */ }
   }
-  if (process.env.WEIR_KEEP_LOGS) console.log(`logs kept in ${kTemp}`);
+  for (const task of exitTasks) task();
+  const mounted = readFileSync('/proc/mounts', 'utf8').includes(` ${kTemp}/`);
+  if (process.env.WEIR_KEEP_LOGS || mounted) console.log(`kept ${kTemp}`);  // never remove through a mount
   else rmSync(kTemp, { recursive: true, force: true });
 }
 process.on('exit', cleanUp);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 12> kRoots = {"base",   "codec", "engine", "kernels",
                                                      "kvstore", "proto", "replay", "router",
                                                      "weir",    "tests", "cmake",  "docs"};
-constexpr std::array<std::string_view, 2> kMoreRoots = {"deploy", ".ci"};
+constexpr std::array<std::string_view, 3> kMoreRoots = {"deploy", "tools", ".ci"};
 
 std::vector<std::string> SplitLines(const std::string& text) {
   std::vector<std::string> lines;
