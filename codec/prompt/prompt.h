@@ -21,6 +21,7 @@ struct Prompt {
   std::vector<TokenId> ids;  // at least one
   AnswerStart start = AnswerStart::kContent;
   ToolSyntax tools = ToolSyntax::kNone;
+  bool thinking = false;  // the answer may have a reasoning part
 };
 
 class Renderer {

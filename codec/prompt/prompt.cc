@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/prompt/prompt.h"
+
+#include <utility>
+
+#include "base/stdx/status.h"
+
+namespace weir::codec {
+namespace {
+
+absl::Status CheckBiases(const Sampling& sampling, TokenId vocab_size) {
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (id >= vocab_size) {
+      return Error(Reason::kBadField,
+                   "`logit_bias` names token " + std::to_string(id) +
+                       ", but the vocabulary ends at " + std::to_string(vocab_size),
+                   "logit_bias");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoText(std::string_view param) {
+  return Error(Reason::kBadField,
+               "this model has no tokenizer; send a prompt of token ids to /v1/completions", param);
+}
+
+// Appends the control token with this spelling where the vocabulary has it.
+void AddControl(const Vocab& vocab, std::string_view spelling, std::vector<TokenId>* ids) {
+  if (const auto id = vocab.FindAdded(spelling)) ids->push_back(*id);
+}
+
+}  // namespace
+
+Renderer::Renderer(std::shared_ptr<const Tokenizer> tokenizer,
+                   std::shared_ptr<const Template> tmpl, TokenId model_vocab_size)
+    : tokenizer_(std::move(tokenizer)),
+      template_(std::move(tmpl)),
+      model_vocab_size_(model_vocab_size) {}
+
+absl::StatusOr<std::shared_ptr<const Renderer>> Renderer::Create(
+    std::shared_ptr<const Tokenizer> tokenizer, TemplateKind kind, TokenId model_vocab_size) {
+  if (!tokenizer->can_encode()) return NoText("tokenizer");
+  if (tokenizer->vocab().size() > model_vocab_size) {
+    return Error(Reason::kBadField,
+                 "the tokenizer has ids up to " + std::to_string(tokenizer->vocab().size() - 1) +
+                     ", but the model's vocab_size is " + std::to_string(model_vocab_size));
+  }
+  WEIR_ASSIGN(auto tmpl, Template::Create(kind, tokenizer->vocab()));
+  return std::shared_ptr<const Renderer>(
+      new Renderer(std::move(tokenizer), std::move(tmpl), model_vocab_size));
+}
+
+std::shared_ptr<const Renderer> Renderer::WithoutChat(std::shared_ptr<const Tokenizer> tokenizer,
+                                                      TokenId model_vocab_size) {
+  return std::shared_ptr<const Renderer>(
+      new Renderer(std::move(tokenizer), nullptr, model_vocab_size));
+}
+
+absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_max) const {
+  WEIR_TRY(CheckBiases(request.sampling, model_vocab_size_));
+  auto prompt = request.api == Api::kChat ? RenderChat(request) : RenderRaw(request);
+  if (!prompt.ok()) return prompt.status();
+  if (prompt->ids.size() > ids_max) {
+    return Error(Reason::kTooLong,
+                 "the prompt has " + std::to_string(prompt->ids.size()) +
+                     " tokens, but at most " + std::to_string(ids_max) + " fit",
+                 request.api == Api::kChat ? "messages" : "prompt");
+  }
+  return prompt;
+}
+
+absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request) const {
+  if (template_ == nullptr) return NoText("messages");
+  WEIR_ASSIGN(Rendered rendered, template_->Render(request.conversation));
+  Prompt prompt;
+  prompt.start = rendered.start;
+  prompt.tools = rendered.tools;
+  prompt.thinking = rendered.thinking;
+  for (const Segments::Piece& piece : rendered.segments.pieces()) {
+    if (piece.token >= 0) {
+      prompt.ids.push_back(piece.token);
+    } else {
+      tokenizer_->Encode(rendered.segments.TextOf(piece), &prompt.ids);
+    }
+  }
+  return prompt;
+}
+
+absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request) const {
+  if (!request.raw) return Error(Reason::kBadField, "`prompt` is required", "prompt");
+  Prompt prompt;
+  prompt.start = AnswerStart::kRaw;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.raw->prompt)) {
+    for (size_t i = 0; i < ids->size(); ++i) {
+      const TokenId id = (*ids)[i];
+      if (id < 0 || id >= model_vocab_size_) {
+        const std::string path = "prompt[" + std::to_string(i) + "]";
+        return Error(Reason::kBadField,
+                     "`" + path + "` is token " + std::to_string(id) +
+                         ", but the vocabulary ends at " + std::to_string(model_vocab_size_),
+                     path);
+      }
+    }
+    if (ids->empty()) return Error(Reason::kBadField, "`prompt` must not be empty", "prompt");
+    prompt.ids = *ids;
+    return prompt;
+  }
+  if (!tokenizer_->can_encode()) return NoText("prompt");
+  const auto& text = std::get<std::string>(request.raw->prompt);
+  const Vocab& vocab = tokenizer_->vocab();
+  AddControl(vocab, kBosToken, &prompt.ids);
+  if (request.raw->suffix) {
+    // Prefix, suffix, then the middle, as the models were trained.
+    if (!vocab.FindAdded(kFimBeginToken) || !vocab.FindAdded(kFimHoleToken) ||
+        !vocab.FindAdded(kFimEndToken)) {
+      return Error(Reason::kBadField, "`suffix` is not supported by this model", "suffix");
+    }
+    AddControl(vocab, kFimBeginToken, &prompt.ids);
+    tokenizer_->Encode(text, &prompt.ids);
+    AddControl(vocab, kFimHoleToken, &prompt.ids);
+    tokenizer_->Encode(*request.raw->suffix, &prompt.ids);
+    AddControl(vocab, kFimEndToken, &prompt.ids);
+    return prompt;
+  }
+  tokenizer_->Encode(text, &prompt.ids);
+  if (prompt.ids.empty()) return Error(Reason::kBadField, "`prompt` must not be empty", "prompt");
+  return prompt;
+}
+
+}  // namespace weir::codec
