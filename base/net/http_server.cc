@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
+#include <mutex>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -775,22 +775,6 @@ Duration SweepInterval(const HttpServerOptions& o) {
   return std::clamp(Duration(least / 8), Millis(5), Millis(250));
 }
 
-// Runs `task` on the loop and waits; by hand where the loop does not run.
-template <class F>
-void RunOn(Loop& loop, F task) {
-  if (!loop.running()) return task();
-  WEIR_CHECK(!loop.InLoop());
-  auto done = std::make_shared<std::promise<void>>();
-  loop.Post("http control", [task = std::move(task), done]() mutable {
-    task();
-    done->set_value();
-  });
-  // A loop that stopped meanwhile never answers, and then nothing runs on it either.
-  auto result = done->get_future();
-  while (result.wait_for(Millis(20)) != std::future_status::ready && loop.running()) {
-  }
-}
-
 class Server : public HttpServer {
  public:
   Server(std::shared_ptr<Shared> shared, const std::vector<Loop*>& loops)
@@ -845,11 +829,11 @@ void Server::Drain(Task drained) {
 
 void Server::Shutdown() {
   if (shared_->stopped.exchange(true)) return;
-  RunOn(*shards_[0]->loop, [listener = listener_] { listener->Stop(); });
+  shards_[0]->loop->Call("http stop", [listener = listener_] { listener->Stop(); });
   for (const auto& shard : shards_) {
     // In two rounds: a connection accepted just before may still have its start in the queue.
     for (int round = 0; round < 2; ++round) {
-      RunOn(*shard->loop, [shard] {
+      shard->loop->Call("http stop", [shard] {
         while (!shard->connections.empty()) std::shared_ptr(shard->connections.back())->Close();
       });
     }

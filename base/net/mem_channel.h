@@ -20,9 +20,9 @@ class MemHub {
   absl::StatusOr<std::unique_ptr<Channel>> Create(Channel::Options options,
                                                   Channel::Handler* handler);
 
- private:
   class State;
-  friend class MemChannel;
+
+ private:
   std::shared_ptr<State> state_;
 };
 

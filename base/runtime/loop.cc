@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/runtime/loop.h"
 
+#include <future>
 #include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -61,6 +62,20 @@ void Loop::Post(const char* name, Task task) {
     Scope scope(*this, name);
     task();
   });
+}
+
+void Loop::Call(const char* name, Task task) {
+  if (!running()) return task();
+  WEIR_CHECK(!InLoop());
+  auto done = std::make_shared<std::promise<void>>();
+  Post(name, [task = std::move(task), done]() mutable {
+    task();
+    done->set_value();
+  });
+  // A loop that stopped meanwhile never answers.
+  auto result = done->get_future();
+  while (result.wait_for(Millis(20)) != std::future_status::ready && running()) {
+  }
 }
 
 Loop::TimerId Loop::At(const char* name, Instant when, Task task) {

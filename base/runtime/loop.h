@@ -53,6 +53,11 @@ class Loop {
   // and only its wake-ups come here.
   void Post(const char* name, Task task);
 
+  // Runs `task` on the loop and returns when it ran; on the calling thread where the loop does not
+  // run (and then nobody else touches what the loop owns). This one waits: it is for set-up and
+  // shutdown, from outside the loop.
+  void Call(const char* name, Task task);
+
   // Runs `task` at or soon after `when`, on this loop. For the loop's thread.
   TimerId At(const char* name, Instant when, Task task);
   TimerId After(const char* name, Duration delay, Task task);
