@@ -22,6 +22,7 @@ constexpr Name kNames[] = {{TemplateKind::kV3, "v3"},
 
 absl::StatusOr<TemplateKind> ChooseTemplate(std::string_view model_type, const Vocab& vocab) {
   if (model_type.rfind("deepseek_v41", 0) == 0) return TemplateKind::kV41;
+  if (model_type == "weir_script") return TemplateKind::kV41;  // the stand-in writes its markup
   if (model_type.rfind("deepseek_v4", 0) == 0) return TemplateKind::kV4;
   if (model_type == "deepseek_v3" || model_type == "deepseek_v2") {
     return vocab.FindAdded(kThinkToken) ? TemplateKind::kV31 : TemplateKind::kV3;
