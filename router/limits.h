@@ -40,6 +40,11 @@ inline constexpr uint32_t kPositionsDefault = 1u << 24;
 // Bodies up to this size are parsed, rendered and tokenized on the loop; larger ones on the pool.
 inline constexpr size_t kInlineBodyBytes = 64 * 1024;
 
+// A stream silent for so long gets a comment, since proxies cut idle connections; looked for this
+// often.
+inline constexpr Duration kKeepAliveSilence = std::chrono::seconds(15);
+inline constexpr Duration kKeepAliveEvery = std::chrono::seconds(5);
+
 // Longest wait of a slow client without taking a byte.
 inline constexpr Duration kSlowClient = std::chrono::seconds(30);
 

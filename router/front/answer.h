@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Answer: one client's answer from the first id to the last byte. It feeds ids through the codec's
+// Response into the client's connection, and holds them back while the client takes nothing. Lives
+// on the responder's loop, never blocks. It borrows its owner, which outlives it, and shares the
+// responder. A client that goes away or stalls ends it; what was asked for is then withdrawn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/net/http_server.h"
+#include "base/runtime/gate.h"
+#include "codec/stream/response.h"
+#include "router/session/router_io.h"
+
+namespace weir::router {
+
+class Answer;
+
+class AnswerOwner {
+ public:
+  virtual ~AnswerOwner() = default;
+  // This choice needs nothing more: `satisfied` when its stop string was found.
+  virtual void Withdrawn(RequestId request, bool satisfied) = 0;
+  // The first byte of the answer's content is about to be sent.
+  virtual void FirstToken(const Answer& answer) = 0;
+};
+
+class Answer : public std::enable_shared_from_this<Answer> {
+ public:
+  struct Options {
+    std::shared_ptr<HttpResponder> responder;
+    std::unique_ptr<codec::Response> response;
+    std::string request_id;  // for error bodies
+    bool stream = false;
+    Instant begun;
+    std::optional<Gate::Pass> pass;  // keeps a drain waiting
+    AnswerOwner* owner = nullptr;
+  };
+
+  explicit Answer(Options options);
+
+  // Choices are numbered in the order of the calls.
+  void AddChoice(RequestId request);
+  // Withdraws everything when the client goes away. Once, after the last AddChoice.
+  void WatchClient();
+
+  void OnDeliver(int choice, const RouterActions::Deliver& delivery);
+  // The core's last word about a choice.
+  void OnClose(int choice, const RouterActions::Close& close);
+
+  // A streamed answer without a byte for `silence` gets a comment that keeps its connection.
+  void KeepAlive(Instant now, Duration silence);
+
+  Instant begun() const { return options_.begun; }
+  bool over() const { return over_; }
+
+ private:
+  struct Choice {
+    RequestId request;
+    bool open = true;
+    // Held back while the client takes nothing; bounded by the answer's length.
+    std::vector<TokenId> ids;
+    std::vector<pb::TokenLogprob> logprobs;
+    std::optional<RouterActions::Close> close;
+  };
+
+  void Push(int choice, std::span<const TokenId> ids, std::span<const pb::TokenLogprob> logprobs);
+  void Finish(int choice, const RouterActions::Close& close);
+  void Fail(const absl::Status& status);
+  void Begin();
+  void StartStream();
+  void Flush();
+  void Resume();
+  void Abandon();
+
+  Options options_;
+  std::vector<Choice> choices_;
+  std::string out_;
+  std::vector<codec::TokenLogprob> scores_;  // reused
+  Instant last_write_{};
+  bool begun_ = false;          // Response::Start was called
+  bool head_sent_ = false;
+  bool paused_ = false;         // the client takes nothing
+  bool over_ = false;
+};
+
+}  // namespace weir::router

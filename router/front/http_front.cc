@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/front/http_front.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/runtime/clock.h"
+#include "base/stdx/check.h"
+#include "codec/dialect/chat.h"
+#include "codec/dialect/completions.h"
+#include "codec/dialect/error_body.h"
+#include "codec/dialect/models_body.h"
+#include "router/limits.h"
+
+namespace weir::router {
+
+struct HttpFront::Prepared {
+  codec::ChatRequest request;
+  codec::Prompt prompt;
+};
+
+namespace {
+
+// Bits of a request id that name its slot.
+constexpr int kSlotBits = 20;
+constexpr uint64_t kSlotMask = (uint64_t{1} << kSlotBits) - 1;
+
+enum class Page : uint8_t { kNone, kChat, kCompletions, kModels, kModel };
+
+struct Target {
+  Page page = Page::kNone;
+  std::string_view model;
+};
+
+Target TargetOf(std::string_view path) {
+  for (const std::string_view prefix : {"/v1", "/beta"}) {
+    if (path.substr(0, prefix.size() + 1) == std::string(prefix) + "/") {
+      path.remove_prefix(prefix.size());
+      break;
+    }
+  }
+  constexpr std::string_view kModelPrefix = "/models/";
+  if (path == "/chat/completions") return {Page::kChat, {}};
+  if (path == "/completions") return {Page::kCompletions, {}};
+  if (path == "/models") return {Page::kModels, {}};
+  if (path.substr(0, kModelPrefix.size()) == kModelPrefix) {
+    return {Page::kModel, path.substr(kModelPrefix.size())};
+  }
+  return {};
+}
+
+void SendError(const absl::Status& status, std::string_view request_id, HttpResponder* responder,
+               int http = 0, HttpHeaders headers = {}) {
+  codec::ErrorReply reply =
+      codec::MakeErrorReply(status, codec::ErrorShape::kOpenAi, request_id);
+  for (auto& [name, value] : reply.headers) headers.push_back({std::move(name), std::move(value)});
+  responder->Respond(http == 0 ? reply.http : http, std::move(headers), std::move(reply.body));
+}
+
+// Takes as long for every wrong key of one length, so that keys cannot be guessed byte by byte.
+bool SameKey(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return difference == 0;
+}
+
+absl::Status UnknownModel(std::string_view asked, std::string_view served) {
+  return Error(Reason::kUnknownModel,
+               "model '" + std::string(asked) + "' is not served here; this server has '" +
+                   std::string(served) + "'",
+               "model");
+}
+
+// Pure; on the loop or on the pool.
+template <class P>
+absl::StatusOr<P> Prepare(codec::Api api, std::string_view body, const codec::RequestLimits& limits,
+                          const std::string& model, const codec::Renderer& renderer) {
+  P prepared;
+  WEIR_ASSIGN(prepared.request, api == codec::Api::kChat ? codec::ParseChat(body, limits)
+                                                         : codec::ParseCompletions(body, limits));
+  // Clients of one model often send none.
+  if (prepared.request.model.empty()) prepared.request.model = model;
+  if (prepared.request.model != model) return UnknownModel(prepared.request.model, model);
+  WEIR_ASSIGN(prepared.prompt, renderer.Render(prepared.request, kPositionsDefault));
+  return prepared;
+}
+
+}  // namespace
+
+HttpFront::HttpFront(Options options) : options_(std::move(options)), random_(options_.seed) {
+  WEIR_CHECK(options_.backend != nullptr && options_.model.renderer != nullptr);
+}
+
+HttpFront::~HttpFront() = default;
+
+void HttpFront::Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+  if (options_.answer_admin && options_.answer_admin(request, responder.get())) return;
+  const Target target = TargetOf(request.path());
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  switch (target.page) {
+    case Page::kChat:
+    case Page::kCompletions:
+      if (request.method != "POST") break;
+      return Complete(
+          target.page == Page::kChat ? codec::Api::kChat : codec::Api::kCompletions,
+          std::move(request), std::move(responder));
+    case Page::kModels:
+    case Page::kModel:
+      if (!reads) break;
+      return Models(request, responder.get(), target.model);
+    case Page::kNone:
+      SendError(Error(Reason::kUnknownModel, "there is nothing at " + std::string(request.path())),
+                request.id, responder.get());
+      return;
+  }
+  const bool posts = target.page == Page::kChat || target.page == Page::kCompletions;
+  SendError(Error(Reason::kBadField, std::string(request.path()) + " does not take " +
+                                         request.method + ", only " + (posts ? "POST" : "GET")),
+            request.id, responder.get(), 405, {{"allow", posts ? "POST" : "GET, HEAD"}});
+}
+
+void HttpFront::Models(const HttpRequest& request, HttpResponder* responder, std::string_view id) {
+  codec::ModelCard card;
+  card.id = options_.model.name;
+  card.created = options_.model.created;
+  card.max_model_len = options_.model.positions_max;
+  const FleetView& fleet = options_.backend->fleet().view();
+  for (const Role role : {Role::kPrefill, Role::kDecode}) {
+    const uint32_t fits = fleet.SequenceTokensMax(role);
+    if (fits > 0 && card.max_model_len > 0) card.max_model_len = std::min(card.max_model_len, fits);
+  }
+  const HttpHeaders headers = {{"content-type", "application/json"}};
+  if (id.empty()) {
+    responder->Respond(200, headers, codec::ModelListBody({&card, 1}));
+  } else if (id == card.id) {
+    responder->Respond(200, headers, codec::ModelBody(card));
+  } else {
+    SendError(UnknownModel(id, card.id), request.id, responder);
+  }
+}
+
+absl::Status HttpFront::Authorise(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return absl::OkStatus();
+  std::string_view key;
+  if (const std::string* header = FindHeader(request.headers, "authorization")) {
+    constexpr std::string_view kBearer = "bearer ";
+    std::string scheme = header->substr(0, kBearer.size());
+    for (char& c : scheme) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (scheme == kBearer) key = std::string_view(*header).substr(kBearer.size());
+  } else if (const std::string* other = FindHeader(request.headers, "x-api-key")) {
+    key = *other;
+  }
+  if (key.empty()) {
+    return Error(Reason::kNoKey, "an API key is needed: send it as 'authorization: Bearer KEY'");
+  }
+  bool known = false;
+  for (const std::string& allowed : options_.api_keys) known |= SameKey(key, allowed);
+  return known ? absl::OkStatus() : Error(Reason::kNoKey, "the API key is not known here");
+}
+
+void HttpFront::Complete(codec::Api api, HttpRequest request,
+                         std::shared_ptr<HttpResponder> responder) {
+  const Instant begun = Now();
+  counters_.requests += 1;
+  absl::Status refusal = Authorise(request);
+  std::optional<Gate::Pass> pass = gate_.Enter();
+  if (refusal.ok() && !pass) refusal = Error(Reason::kNoCapacity, "the server is shutting down");
+  if (!refusal.ok()) {
+    counters_.rejected += 1;
+    SendError(refusal, request.id, responder.get());
+    return;
+  }
+  if (options_.pool == nullptr || request.body.size() <= kInlineBodyBytes) {
+    Start(Prepare<Prepared>(api, request.body, options_.limits, options_.model.name,
+                            *options_.model.renderer),
+          request.id, responder, begun, *std::move(pass));
+    return;
+  }
+  counters_.pooled += 1;
+  Loop* loop = &responder->loop();
+  Task task = [this, loop, api, begun, request = std::move(request), responder,
+               limits = options_.limits, name = options_.model.name,
+               renderer = options_.model.renderer, pass = std::move(pass)]() mutable {
+    auto prepared = Prepare<Prepared>(api, request.body, limits, name, *renderer);
+    loop->Post("prepared request",
+               [this, begun, prepared = std::move(prepared), id = std::move(request.id),
+                responder = std::move(responder), pass = std::move(pass)]() mutable {
+                 Start(std::move(prepared), id, responder, begun, *std::move(pass));
+               });
+  };
+  if (!options_.pool->TryRun(std::move(task))) {
+    WEIR_REACHED("front: pool is full");
+    counters_.rejected += 1;
+    SendError(Error(Reason::kQueueFull, "too many large requests are being read already"), {},
+              responder.get());
+  }
+}
+
+void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& request_id,
+                      const std::shared_ptr<HttpResponder>& responder, Instant begun,
+                      Gate::Pass pass) {
+  if (responder->gone()) return;
+  absl::Status refusal = prepared.status();
+  if (refusal.ok() &&
+      choices() + static_cast<size_t>(prepared->request.n) > static_cast<size_t>(kSlotMask)) {
+    refusal = Error(Reason::kQueueFull, "the server already has too many requests");
+  }
+  if (!refusal.ok()) {
+    counters_.rejected += 1;
+    SendError(refusal, request_id, responder.get());
+    return;
+  }
+  const codec::ChatRequest& request = prepared->request;
+  codec::ResponseHead head;
+  head.id = NewResponseId();
+  head.created = WallMicros() / 1'000'000;
+  head.model = request.model;
+  Answer::Options options;
+  options.responder = responder;
+  options.response = codec::Response::Create(request, prepared->prompt,
+                                             options_.model.renderer->tokenizer(), std::move(head));
+  options.request_id = request_id;
+  options.stream = request.stream.stream;
+  options.begun = begun;
+  options.pass = std::move(pass);
+  options.owner = this;
+  const auto answer = std::make_shared<Answer>(std::move(options));
+  std::vector<RequestId> ids;
+  for (int i = 0; i < request.n; ++i) {
+    ids.push_back(TakeSlot(answer, i));
+    answer->AddChoice(ids.back());
+  }
+  answer->WatchClient();
+  const uint64_t seed = request.sampling.seed.value_or(random_.Next());
+  for (int i = 0; i < request.n; ++i) {
+    Submit submit;
+    submit.request = ids[static_cast<size_t>(i)];
+    submit.prompt = i + 1 < request.n ? prepared->prompt.ids : std::move(prepared->prompt.ids);
+    submit.new_tokens_max = request.limits.max_tokens.value_or(0);
+    submit.sampling =
+        SamplingFor(request, i == 0 ? seed : MixInto(seed, static_cast<uint64_t>(i)));
+    options_.backend->Ask(std::move(submit));
+  }
+}
+
+pb::Sampling HttpFront::SamplingFor(const codec::ChatRequest& request, uint64_t seed) const {
+  const codec::Sampling& from = request.sampling;
+  pb::Sampling to;
+  to.set_temperature(from.temperature);
+  to.set_top_p(from.top_p);
+  to.set_top_k(from.top_k);
+  to.set_min_p(from.min_p);
+  to.set_seed(seed);
+  to.set_presence_penalty(from.presence_penalty);
+  to.set_frequency_penalty(from.frequency_penalty);
+  to.set_repetition_penalty(from.repetition_penalty);
+  for (const auto& [token, bias] : from.logit_bias) {
+    pb::LogitBias* entry = to.add_logit_bias();
+    entry->set_token(token);
+    entry->set_bias(bias);
+  }
+  to.set_logprobs(request.logprobs.enabled);
+  to.set_top_logprobs(static_cast<uint32_t>(request.logprobs.top));
+  to.set_min_tokens(request.limits.min_tokens);
+  if (request.limits.ignore_eos) return to;
+  for (const TokenId stop : options_.model.stop_tokens) to.add_stop_tokens(stop);
+  const auto& geometry = options_.backend->fleet().geometry();
+  if (to.stop_tokens_size() == 0 && geometry) {
+    *to.mutable_stop_tokens() = geometry->stop_tokens();
+  }
+  return to;
+}
+
+std::string HttpFront::NewResponseId() {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string id;
+  for (int word = 0; word < 2; ++word) {
+    uint64_t bits = random_.Next();
+    for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kDigits[bits & 15]);
+  }
+  return id;
+}
+
+RequestId HttpFront::TakeSlot(const std::shared_ptr<Answer>& answer, int choice) {
+  uint32_t index;
+  if (free_.empty()) {
+    index = static_cast<uint32_t>(slots_.size());
+    slots_.emplace_back();
+  } else {
+    index = free_.back();
+    free_.pop_back();
+  }
+  slots_[index] = {++last_serial_ << kSlotBits | index, answer, choice};
+  return RequestId{slots_[index].id};
+}
+
+HttpFront::Slot* HttpFront::Find(RequestId request) {
+  const uint64_t index = request.value & kSlotMask;
+  if (index >= slots_.size() || slots_[index].id != request.value) return nullptr;
+  return &slots_[index];
+}
+
+void HttpFront::FreeSlot(Slot* slot) {
+  const auto index = static_cast<uint32_t>(slot - slots_.data());
+  *slot = Slot{};
+  free_.push_back(index);
+}
+
+void HttpFront::OnDeliver(const RouterActions::Deliver& delivery) {
+  Slot* slot = Find(delivery.request);
+  if (slot == nullptr) return;
+  // The answer may end in this call and give its slot up.
+  const std::shared_ptr<Answer> answer = slot->answer;
+  answer->OnDeliver(slot->choice, delivery);
+}
+
+void HttpFront::OnClose(const RouterActions::Close& close) {
+  Slot* slot = Find(close.request);
+  if (slot == nullptr) return;
+  const std::shared_ptr<Answer> answer = slot->answer;
+  const int choice = slot->choice;
+  FreeSlot(slot);
+  answer->OnClose(choice, close);
+}
+
+void HttpFront::Withdrawn(RequestId request, bool satisfied) {
+  Slot* slot = Find(request);
+  if (slot == nullptr) return;
+  FreeSlot(slot);
+  options_.backend->Leave({request, satisfied});
+}
+
+void HttpFront::FirstToken(const Answer& answer) {
+  counters_.first_tokens += 1;
+  counters_.first_token_seconds += Seconds(Now() - answer.begun());
+}
+
+void HttpFront::KeepAlive(Instant now) {
+  for (const Slot& slot : slots_) {
+    if (slot.id != 0 && slot.choice == 0) slot.answer->KeepAlive(now, kKeepAliveSilence);
+  }
+}
+
+void HttpFront::Drain(Task empty) { gate_.Close(std::move(empty)); }
+
+}  // namespace weir::router

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HttpFront: the routes of the public API. It checks the key, parses the body in its dialect, renders
+// and tokenizes, and hands ids to the backend; what comes back it writes to the client. Lives on one
+// loop (large bodies are parsed on the pool and posted back) and never blocks; it borrows the pool
+// and the backend, which outlive it. Whatever a client sends ends in an answer: an error in the
+// dialect's shape before the first byte of an answer, an error event after it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/net/http_server.h"
+#include "base/runtime/gate.h"
+#include "base/runtime/pool.h"
+#include "base/stdx/random.h"
+#include "codec/dialect/request_limits.h"
+#include "router/fleet/fleet_core.h"
+#include "router/front/answer.h"
+#include "router/front/served_model.h"
+
+namespace weir::router {
+
+// Who decides; on the front's loop. Neither call answers before it returns.
+class FrontBackend {
+ public:
+  virtual ~FrontBackend() = default;
+  virtual void Ask(Submit submit) = 0;
+  virtual void Leave(Withdraw withdraw) = 0;
+  virtual const FleetCore& fleet() const = 0;
+};
+
+struct FrontCounters {
+  uint64_t requests = 0;        // of completions, whatever became of them
+  uint64_t rejected = 0;        // answered before they reached the backend
+  uint64_t pooled = 0;          // parsed on the pool
+  uint64_t first_tokens = 0;    // answers that began
+  double first_token_seconds = 0;  // sum of waits for them
+};
+
+class HttpFront final : public AnswerOwner {
+ public:
+  struct Options {
+    ServedModel model;
+    codec::RequestLimits limits;
+    std::vector<std::string> api_keys;  // empty: anyone may ask
+    uint64_t seed = 0;                  // of response ids, and of answers whose client gave no seed
+    Pool* pool = nullptr;               // null: everything on the loop
+    FrontBackend* backend = nullptr;
+    // /metrics, /health/* and /debug/state; false where the request asks for none of them.
+    std::function<bool(const HttpRequest&, HttpResponder*)> answer_admin;
+  };
+
+  explicit HttpFront(Options options);
+  ~HttpFront() override;
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder);
+
+  // What the core said. Requests that nobody waits for any more are ignored.
+  void OnDeliver(const RouterActions::Deliver& delivery);
+  void OnClose(const RouterActions::Close& close);
+
+  // Comments for streams that were silent for long. Called every few seconds.
+  void KeepAlive(Instant now);
+
+  // Refuses new requests; `empty` runs once when no answer is under way.
+  void Drain(Task empty);
+
+  void SetApiKeys(std::vector<std::string> keys) { options_.api_keys = std::move(keys); }
+  size_t answers() const { return gate_.inside(); }
+  size_t choices() const { return slots_.size() - free_.size(); }
+  const FrontCounters& counters() const { return counters_; }
+
+ private:
+  // A request of the core: which answer and which of its choices. The id of a request is its slot
+  // in the low bits and a number that never repeats in the others, so finding it needs no map.
+  struct Slot {
+    uint64_t id = 0;  // 0: free
+    std::shared_ptr<Answer> answer;
+    int choice = 0;
+  };
+  struct Prepared;
+
+  void Complete(codec::Api api, HttpRequest request, std::shared_ptr<HttpResponder> responder);
+  void Start(absl::StatusOr<Prepared> prepared, const std::string& request_id,
+             const std::shared_ptr<HttpResponder>& responder, Instant begun, Gate::Pass pass);
+  void Models(const HttpRequest& request, HttpResponder* responder, std::string_view id);
+  absl::Status Authorise(const HttpRequest& request) const;
+  pb::Sampling SamplingFor(const codec::ChatRequest& request, uint64_t seed) const;
+  std::string NewResponseId();
+  RequestId TakeSlot(const std::shared_ptr<Answer>& answer, int choice);
+  Slot* Find(RequestId request);
+  void FreeSlot(Slot* slot);
+
+  void Withdrawn(RequestId request, bool satisfied) override;
+  void FirstToken(const Answer& answer) override;
+
+  Options options_;
+  Random random_;
+  Gate gate_;
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+  uint64_t last_serial_ = 0;
+  FrontCounters counters_;
+};
+
+}  // namespace weir::router
