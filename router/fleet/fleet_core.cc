@@ -100,13 +100,15 @@ absl::Status FleetCore::Register(InstanceId instance, const pb::Hello& hello) {
       view_.instances_.begin(), view_.instances_.end(), instance,
       [](const InstanceView& other, InstanceId wanted) { return other.id < wanted; });
   view_.instances_.insert(place, std::move(view));
+  view_.version_ += 1;
   return absl::OkStatus();
 }
 
 bool FleetCore::Lose(InstanceId instance) {
-  return std::erase_if(view_.instances_, [instance](const InstanceView& view) {
-           return view.id == instance;
-         }) > 0;
+  const size_t erased = std::erase_if(
+      view_.instances_, [instance](const InstanceView& view) { return view.id == instance; });
+  view_.version_ += erased;
+  return erased > 0;
 }
 
 bool FleetCore::Report(InstanceId instance, const pb::LoadReport& report) {

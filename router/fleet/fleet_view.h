@@ -57,10 +57,13 @@ class FleetView {
   uint32_t CountOf(Role role) const;
   // Longest sequence that some instance of the role can hold; 0 when there is none of the role.
   uint32_t SequenceTokensMax(Role role) const;
+  // Moves whenever an instance comes or goes.
+  uint64_t version() const { return version_; }
 
  private:
   friend class FleetCore;
   std::vector<InstanceView> instances_;  // by id
+  uint64_t version_ = 0;
 };
 
 using FleetSnapshot = std::shared_ptr<const FleetView>;

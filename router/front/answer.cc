@@ -3,8 +3,10 @@
 
 #include <utility>
 
+#include "base/obs/log.h"
 #include "base/runtime/clock.h"
 #include "base/stdx/check.h"
+#include "base/stdx/planted.h"
 #include "codec/dialect/error_body.h"
 
 namespace weir::router {
@@ -68,6 +70,7 @@ void Answer::Push(int choice, std::span<const TokenId> ids,
                   std::span<const pb::TokenLogprob> logprobs) {
   Begin();
   Choice& to = choices_[static_cast<size_t>(choice)];
+  if (IsPlanted(Planted::kLeakMemory)) leaked_.emplace_back(size_t{1024} * ids.size(), 'x');
   ScoresOf(logprobs, &scores_);
   if (!options_.response->Push(choice, ids, scores_, &out_)) return;
   to.open = false;
@@ -83,6 +86,12 @@ void Answer::Finish(int choice, const RouterActions::Close& close) {
   }
   Begin();
   options_.response->SetCachedTokens(close.cached_tokens);
+  if (IsPlanted(Planted::kDropFinish)) {
+    over_ = true;
+    StartStream();
+    options_.responder->End();
+    return;
+  }
   options_.response->Finish(choice, FinishOf(close.finish), &out_);
 }
 
@@ -93,6 +102,10 @@ void Answer::Fail(const absl::Status& status) {
     }
   }
   over_ = true;
+  // The client is told only that it was our fault.
+  if (const Reason reason = ReasonOf(status); reason == Reason::kBug || reason == Reason::kCorrupt) {
+    Log(LogLevel::kError, "request failed", {{"request_id", options_.request_id}, {"status", status}});
+  }
   if (head_sent_) {
     WEIR_REACHED("answer: failed after its head was sent");
     options_.response->Fail(status, &out_);

@@ -87,6 +87,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   bool head_sent_ = false;
   bool paused_ = false;         // the client takes nothing
   bool over_ = false;
+  std::vector<std::string> leaked_;  // only a planted bug fills it
 };
 
 }  // namespace weir::router

@@ -8,15 +8,15 @@
 
 namespace weir::router {
 
-Dispatcher::Dispatcher(RouterCore::Config config, Sender send)
-    : core_(config), send_(std::move(send)) {}
+Dispatcher::Dispatcher(RouterCore::Config config, Sender send, std::function<void()> settled)
+    : core_(config), send_(std::move(send)), settled_(std::move(settled)) {}
 
 void Dispatcher::Feed(const RouterEvent& event) {
   WEIR_CHECK(!running_);
   running_ = true;
   Step(event);
   RunQueue();
-  running_ = false;
+  Settle();
 }
 
 void Dispatcher::Enqueue(RouterEvent event) {
@@ -24,7 +24,12 @@ void Dispatcher::Enqueue(RouterEvent event) {
   if (running_) return;
   running_ = true;
   RunQueue();
+  Settle();
+}
+
+void Dispatcher::Settle() {
   running_ = false;
+  if (settled_) settled_();
 }
 
 void Dispatcher::TickIfDue(Instant now) {

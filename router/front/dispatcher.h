@@ -18,7 +18,9 @@ class Dispatcher final : public FrontBackend {
   // Sends a message to an engine; a link that cannot take it is the callee's to end.
   using Sender = std::function<void(InstanceId to, const pb::Envelope& message)>;
 
-  Dispatcher(RouterCore::Config config, Sender send);
+  // `settled` runs after each event from outside and all it caused: core().NextDeadline() may have
+  // moved. May be empty.
+  Dispatcher(RouterCore::Config config, Sender send, std::function<void()> settled = nullptr);
 
   // Before the first event.
   void SetFront(HttpFront* front) { front_ = front; }
@@ -41,9 +43,11 @@ class Dispatcher final : public FrontBackend {
  private:
   void Step(const RouterEvent& event);
   void RunQueue();
+  void Settle();
 
   RouterCore core_;
   const Sender send_;
+  const std::function<void()> settled_;
   HttpFront* front_ = nullptr;
   RouterActions actions_;
   std::deque<RouterEvent> queue_;

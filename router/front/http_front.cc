@@ -237,6 +237,8 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& requ
   answer->WatchClient();
   const uint64_t seed = request.sampling.seed.value_or(random_.Next());
   for (int i = 0; i < request.n; ++i) {
+    // A choice that was refused at once has ended the answer and those after it.
+    if (Find(ids[static_cast<size_t>(i)]) == nullptr) break;
     Submit submit;
     submit.request = ids[static_cast<size_t>(i)];
     submit.prompt = i + 1 < request.n ? prepared->prompt.ids : std::move(prepared->prompt.ids);
@@ -336,7 +338,7 @@ void HttpFront::Withdrawn(RequestId request, bool satisfied) {
 
 void HttpFront::FirstToken(const Answer& answer) {
   counters_.first_tokens += 1;
-  counters_.first_token_seconds += Seconds(Now() - answer.begun());
+  if (options_.on_first_token) options_.on_first_token(Seconds(Now() - answer.begun()));
 }
 
 void HttpFront::KeepAlive(Instant now) {

@@ -39,7 +39,6 @@ struct FrontCounters {
   uint64_t rejected = 0;        // answered before they reached the backend
   uint64_t pooled = 0;          // parsed on the pool
   uint64_t first_tokens = 0;    // answers that began
-  double first_token_seconds = 0;  // sum of waits for them
 };
 
 class HttpFront final : public AnswerOwner {
@@ -53,6 +52,7 @@ class HttpFront final : public AnswerOwner {
     FrontBackend* backend = nullptr;
     // /metrics, /health/* and /debug/state; false where the request asks for none of them.
     std::function<bool(const HttpRequest&, HttpResponder*)> answer_admin;
+    std::function<void(double seconds)> on_first_token;  // may be empty
   };
 
   explicit HttpFront(Options options);

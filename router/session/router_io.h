@@ -85,7 +85,6 @@ struct RouterActions {
     closes.clear();
     drained = false;
   }
-  void clear() { Clear(); }  // for base/runtime/driver
 };
 
 struct RouterState {

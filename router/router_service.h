@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RouterService: a running router. It owns one loop (connections of clients, parsers and writers,
+// the core, the links of engines), a pool for large bodies, the HTTP server and the channel that
+// engines dial. Create, Start, Drain, Reload and Stop belong to the process's main thread and do not
+// wait, but for Stop, which joins. Alone (`weir router`) the channel is gRPC's, inside `weir serve`
+// its twin in memory. Create fails with kBadField naming the setting; an engine that does not fit is
+// answered HelloRefused; a link that takes no more is ended, and its requests go on elsewhere.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/net/channel.h"
+#include "base/net/http_server.h"
+#include "base/obs/admin.h"
+#include "base/obs/metrics.h"
+#include "base/runtime/loop.h"
+#include "base/runtime/pool.h"
+#include "proto/config.pb.h"
+#include "router/front/dispatcher.h"
+
+namespace weir::router {
+
+using ChannelFactory = std::function<absl::StatusOr<std::unique_ptr<Channel>>(
+    Channel::Options, Channel::Handler*)>;
+
+struct RouterServiceOptions {
+  v1::RouterConfig config;  // zero and empty mean the documented defaults
+  ServedModel model;
+  ChannelFactory make_channel;
+  std::string listen_address;  // where engines dial in; empty: config.peer_address
+  InstanceId instance;         // drawn at start
+  uint64_t seed = 0;           // of response ids and seeds that clients did not give
+  int pool_threads = 1;
+  std::string name = "router";
+  std::string build;
+  // Borrowed, may be null. Scraped and asked on this router's loop only.
+  Metrics* metrics = nullptr;
+  ProgressWatch* watch = nullptr;
+  // More members of the JSON object at /debug/state, `"decode":{...}`; may be empty.
+  std::function<std::string()> more_state;
+};
+
+class RouterService final : private Channel::Handler {
+ public:
+  static absl::StatusOr<std::unique_ptr<RouterService>> Create(RouterServiceOptions options);
+  ~RouterService() override;  // Stop
+
+  void Start();
+  // Not ready from now on, new requests are refused; `drained` runs once, on the loop, when the
+  // running ones are through or soon after the deadline.
+  void Drain(Instant deadline, Task drained);
+  // Takes over what config.proto calls reloadable.
+  void Reload(const v1::RouterConfig& config);
+  void Stop();
+
+  int http_port() const { return server_->port(); }
+  int peer_port() const { return channel_->listen_port(); }
+  // Engines of both roles are registered and no drain is under way. Any thread.
+  bool ready() const { return !draining_ && complete_; }
+
+ private:
+  struct Link {
+    InstanceId instance;  // 0 until its Hello came
+    bool refused = false;
+  };
+
+  explicit RouterService(RouterServiceOptions options);
+  absl::Status Open();
+  void AddMetrics();
+  void AddConditions();
+
+  // Channel::Handler, on the loop.
+  void OnUp(PeerId peer, std::string_view address) override;
+  void OnDown(PeerId peer, const absl::Status& why) override;
+  bool OnMessage(PeerId peer, std::string&& bytes) override;
+
+  // All below on the loop.
+  void OnHello(PeerId peer, const v1::Hello& hello);
+  void Refuse(PeerId peer, const absl::Status& why);
+  void CloseSoon(PeerId peer);
+  void SendTo(InstanceId to, const v1::Envelope& message);
+  void Settled();
+  void ArmTimer();
+  void KeepAliveTurn();
+  void FinishDrain();
+  std::string StateJson() const;
+
+  RouterServiceOptions options_;
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> complete_{false};
+  bool started_ = false;
+  bool stopped_ = false;
+
+  Loop loop_;
+  std::unique_ptr<Pool> pool_;
+  // Owned by the loop once it runs.
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<HttpFront> front_;
+  absl::flat_hash_map<PeerId, Link> links_;
+  absl::flat_hash_map<InstanceId, PeerId> peer_of_;
+  v1::Envelope incoming_;  // reused
+  Loop::TimerId timer_ = 0;
+  Instant armed_ = kNever;
+  uint64_t fleet_seen_ = 0;
+  Task drained_;
+  std::optional<Metrics::Histogram> first_token_;
+
+  // Destroyed first.
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace weir::router
