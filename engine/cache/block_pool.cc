@@ -29,7 +29,7 @@ PageId BlockPool::Take() {
 
 void BlockPool::Give(PageId page) {
   // The planted bug gives a page back twice; the invariants shall find it, not this check.
-  if (IsPlanted(Planted::kStaleBlockTable) && is_free(page)) return;
+  if (IsPlanted(Planted::kStaleBlockTable) && (is_free(page) || !owns(page))) return;
   WEIR_CHECK(owns(page) && !is_free(page));
   state_[Index(page)] = State::kFree;
   free_.push_back(page);
@@ -42,8 +42,11 @@ void BlockPool::Own(PageId page) {
 }
 
 void BlockPool::Disown(PageId page) {
-  if (IsPlanted(Planted::kStaleBlockTable) && is_free(page)) std::erase(free_, page);
-  WEIR_CHECK(owns(page));
+  if (IsPlanted(Planted::kStaleBlockTable)) {
+    if (!owns(page)) return;
+    std::erase(free_, page);
+  }
+  WEIR_CHECK(owns(page) && (!is_free(page) || IsPlanted(Planted::kStaleBlockTable)));
   state_[Index(page)] = State::kForeign;
   --total_;
 }

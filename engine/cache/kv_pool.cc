@@ -18,6 +18,9 @@ PageRange SplitRange(PageId total, int index, int count) {
 bool Exchangeable(const BlockPool& pool, const std::vector<PageId>& mine,
                   const std::vector<PageId>& theirs) {
   if (mine.size() != theirs.size()) return false;
+  std::vector<PageId> sorted = theirs;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return false;
   return std::all_of(theirs.begin(), theirs.end(), [&pool](PageId page) {
     return pool.InArena(page) && !pool.owns(page);
   });

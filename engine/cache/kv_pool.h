@@ -61,6 +61,9 @@ class KvPool {
   // The pages of `table` leave this pool for good; the table is empty afterwards.
   void Abandon(BlockTable* table);
 
+  // The planted bug kStaleBlockTable: a page goes back while a table keeps it.
+  void GiveForPlantedBug(int part, PageId page) { pages_[part].Give(page); }
+
  private:
   bool has_[kPartCount];
   bool has_state_;

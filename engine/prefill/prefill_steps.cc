@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Admission, steps and the views of PrefillCore's state.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/stdx/check.h"
+#include "engine/prefill/prefill_impl.h"
+
+namespace weir::engine {
+
+void PrefillCore::Impl::Admit() {
+  while (!queue_.empty() && !free_slots_.empty()) {
+    Held* held = queue_.front();
+    const auto count = static_cast<Position>(held->tokens.size());
+    if (!MakeRoom(held, config_.model.layout.BlocksFor(count))) return;
+    queue_.pop_front();
+    held->listed = false;
+    held->phase = Phase::kComputing;
+    held->slot = free_slots_.back();
+    free_slots_.pop_back();
+    const auto index = static_cast<size_t>(held->slot.value);
+    slots_[index] = held;
+    SlotView& view = views_[index];
+    for (int part = 0; part < kPartCount; ++part) view.pages[part] = held->table.pages[part];
+    view.state = held->table.state;
+    view.sampling = &held->sampling;
+    view.emitted = std::span<const TokenId>(held->tokens).subspan(held->prompt_tokens);
+    view.prompt_tokens = held->prompt_tokens;
+    view.tail_start = held->tail_start;
+    Offer(held);
+  }
+}
+
+// Retained pages go first, then those of queued requests that would have resumed: with all pages
+// kept by requests that each wait for a little more, nobody would ever proceed.
+bool PrefillCore::Impl::MakeRoom(Held* held, uint32_t blocks) {
+  while (!pool_.Grow(blocks, &held->table)) {
+    if (!retained_.empty()) {
+      WEIR_REACHED("prefill: retained pages evicted for a new request");
+      EvictOldestRetained();
+      continue;
+    }
+    const auto victim = std::find_if(queue_.rbegin(), queue_.rend(), [held](const Held* other) {
+      return other != held && !other->table.empty();
+    });
+    if (victim == queue_.rend()) return false;
+    WEIR_REACHED("prefill: a queued request lost what it would have resumed");
+    pool_.Release(&(*victim)->table);
+    (*victim)->computed = 0;
+  }
+  return true;
+}
+
+void PrefillCore::Impl::EvictOldestRetained() { Drop(retained_.front()); }
+
+void PrefillCore::Impl::Launch() {
+  if (step_running_ || poisoned_) return;
+  candidates_.clear();
+  for (const Held* held : slots_) {
+    if (held == nullptr) continue;
+    candidates_.push_back(
+        {.slot = held->slot, .remaining = held->remaining(), .arrival = held->arrival});
+  }
+  if (candidates_.empty()) return;
+  scheduler_.Assign(candidates_);
+  plan_.Clear();
+  plan_.step = StepId(++last_step_);
+  plan_.slots = views_;
+  for (const PrefillCandidate& candidate : candidates_) {
+    if (candidate.rows == 0) continue;
+    Held& held = *slots_[static_cast<size_t>(candidate.slot.value)];
+    const uint32_t rows = std::min(candidate.rows, kRowGroupMax);
+    plan_.rows.push_back({.slot = held.slot,
+                          .kind = RowKind::kPrefill,
+                          .first = held.computed,
+                          .count = static_cast<uint16_t>(rows),
+                          .token_offset = static_cast<uint32_t>(plan_.tokens.size()),
+                          .sample = rows == held.remaining()});
+    const auto from = held.tokens.begin() + held.computed;
+    plan_.tokens.insert(plan_.tokens.end(), from, from + rows);
+    held.in_step = true;
+  }
+  step_running_ = true;
+  out_->launch = &plan_;
+}
+
+void PrefillCore::Impl::Handle(const StepDone& event) {
+  const StepResult& result = event.result;
+  WEIR_CHECK(step_running_ && result.step == plan_.step);
+  if (result.health == StepHealth::kPoisoned) {
+    WEIR_REACHED("prefill: device poisoned");
+    poisoned_ = true;
+    out_->poisoned = true;
+    return;
+  }
+  step_running_ = false;
+  const bool counts = result.health == StepHealth::kOk;
+  if (counts) {
+    ++counters_.steps;
+  } else {
+    WEIR_REACHED("prefill: void step");
+  }
+  size_t sampled = 0;
+  for (const StepRow& row : plan_.rows) {
+    Held* held = slots_[static_cast<size_t>(row.slot.value)];
+    held->in_step = false;
+    if (counts) {
+      const Accepted* accepted = nullptr;
+      if (row.sample) {
+        WEIR_CHECK(sampled < result.accepted.size());
+        accepted = &result.accepted[sampled++];
+        WEIR_CHECK(accepted->slot == row.slot && accepted->count == 1);
+      }
+      Commit(held, row, result, accepted);
+    }
+    AfterStepOf(held);
+  }
+}
+
+void PrefillCore::Impl::Commit(Held* held, const StepRow& row, const StepResult& result,
+                               const Accepted* accepted) {
+  held->computed = row.first + row.count;
+  held->rows_computed += row.count;
+  counters_.rows_computed += row.count;
+  if (accepted == nullptr) return;
+  held->has_first = true;
+  held->first = result.tokens[accepted->token_offset];
+  held->first_score = accepted->score_offset < 0
+                          ? TokenScore()
+                          : result.scores[static_cast<size_t>(accepted->score_offset)];
+  const auto drafts = result.drafts.begin() + accepted->draft_offset;
+  held->drafts.assign(drafts, drafts + accepted->draft_count);
+}
+
+void PrefillCore::Impl::AfterStepOf(Held* held) {
+  if (held->next) return ApplyNext(held);
+  switch (std::exchange(held->after_step, AfterStep::kNothing)) {
+    case AfterStep::kDrop: return Drop(held);
+    case AfterStep::kRetain: return Retain(held);
+    case AfterStep::kNothing: break;
+  }
+  if (held->computed_all()) {
+    FreeSlot(held);
+    held->phase = Phase::kComputed;
+    pb::PrefillComputed& computed =
+        *SendTo(held->id.request.router, out_).mutable_prefill_computed();
+    KeyTo(held->id, computed.mutable_key());
+    computed.set_rows_computed(held->rows_computed);
+  }
+  Offer(held);
+}
+
+void PrefillCore::Impl::FreeSlot(Held* held) {
+  if (held->slot.value < 0) return;
+  WEIR_CHECK(!held->in_step);
+  const auto index = static_cast<size_t>(held->slot.value);
+  slots_[index] = nullptr;
+  views_[index] = SlotView();
+  free_slots_.push_back(held->slot);
+  held->slot = SlotId(-1);
+}
+
+LoadFigures PrefillCore::Impl::figures() const {
+  LoadFigures f;
+  f.slots_total = config_.slots;
+  f.slots_used = config_.slots - static_cast<uint32_t>(free_slots_.size());
+  f.pages_total = pool_.TotalBlocks();
+  uint32_t retained = 0;
+  for (const Held* held : retained_) retained += held->table.blocks;
+  f.pages_used = f.pages_total - pool_.FreeBlocks() - retained;
+  f.queued = static_cast<uint32_t>(queue_.size());
+  for (const Held* held : queue_) f.queued_tokens += held->remaining();
+  for (const Held* held : slots_) f.queued_tokens += held == nullptr ? 0 : held->remaining();
+  f.draining = draining_;
+  return f;
+}
+
+EngineState PrefillCore::Impl::state() const {
+  EngineState s = counters_;
+  s.slots_total = config_.slots;
+  s.slots_used = config_.slots - static_cast<uint32_t>(free_slots_.size());
+  uint32_t states_retained = 0;
+  for (const Held* held : retained_) {
+    for (int part = 0; part < kPartCount; ++part) {
+      s.pages_retained[part] += static_cast<uint32_t>(held->table.pages[part].size());
+    }
+    states_retained += held->table.state == kNoPage ? 0 : 1;
+  }
+  for (int part = 0; part < kPartCount; ++part) {
+    s.pages_total[part] = pool_.pages(part).total();
+    s.pages_used[part] = pool_.pages(part).used() - s.pages_retained[part];
+  }
+  s.state_pages_used = pool_.states().used() - states_retained;
+  s.leases = static_cast<uint32_t>(leases_.size());
+  s.queued = static_cast<uint32_t>(queue_.size());
+  s.step_running = step_running_;
+  s.draining = draining_;
+  return s;
+}
+
+std::string PrefillCore::Impl::CheckInvariants() const {
+  size_t pages[kPartCount] = {0, 0};
+  size_t states = 0;
+  const auto count = [&](const Held& held) {
+    for (int part = 0; part < kPartCount; ++part) pages[part] += held.table.pages[part].size();
+    states += held.table.state == kNoPage ? 0 : 1;
+  };
+  for (const auto& [key, held] : current_) {
+    count(*held);
+    if (held->after_step != AfterStep::kDrop && !leases_.Holds(key)) {
+      return "a request is held without a lease";
+    }
+    const bool running = held->phase == Phase::kComputing;
+    if (running != (held->slot.value >= 0)) return "slot and phase disagree";
+  }
+  for (const auto& [key, held] : closing_) count(*held);
+  for (int part = 0; part < kPartCount; ++part) {
+    if (pages[part] != pool_.pages(part).used()) {
+      return absl::StrCat(pool_.pages(part).used(), " pages are used and ", pages[part],
+                          " are in tables, part ", part);
+    }
+  }
+  if (states != pool_.states().used()) return "state pages are lost";
+  if (leases_.size() > current_.size()) return "a lease without a request";
+  return {};
+}
+
+std::string PrefillCore::Impl::CheckPages() const {
+  PageAudit audit(pool_);
+  for (const auto& [key, held] : current_) audit.Add(held->table);
+  for (const auto& [key, held] : closing_) audit.Add(held->table);
+  std::string verdict = audit.Verdict();
+  return verdict.empty() ? CheckInvariants() : verdict;
+}
+
+std::vector<PrefillCore::RequestInfo> PrefillCore::Impl::Requests() const {
+  std::vector<RequestInfo> out;
+  const auto add = [&out](const Held& held) {
+    const char* phase = "closing";
+    switch (held.phase) {
+      case Phase::kQueued: phase = "queued"; break;
+      case Phase::kComputing: phase = "computing"; break;
+      case Phase::kComputed: phase = held.sender.attached() ? "handover" : "waiting"; break;
+      case Phase::kRetained: phase = "retained"; break;
+      case Phase::kClosing: break;
+    }
+    out.push_back({.key = held.id.request,
+                   .attempt = held.id.attempt,
+                   .phase = phase,
+                   .tokens = static_cast<Position>(held.tokens.size()),
+                   .computed = held.computed,
+                   .blocks = held.table.blocks,
+                   .sink = held.sender.sink()});
+  };
+  for (const auto& [key, held] : current_) add(*held);
+  for (const auto& [key, held] : closing_) add(*held);
+  return out;
+}
+
+}  // namespace weir::engine
