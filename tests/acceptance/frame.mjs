@@ -396,7 +396,7 @@ export async function metric(admin, name, labels = {}) {
 }
 
 // Numbers anywhere in /debug/state whose key names something held on behalf of a request.
-const kHeld = /^(requests|queued|journals|journal_tokens|slots_used|pages_used|leases|sequences|reservations|handovers|connections_streaming)$/;
+const kHeld = /^(requests|queued|journals|journal_tokens|slots_used|pages_used|leases|fetches|sequences)$/;
 export function heldIn(state, prefix = '') {
   const held = [];
   for (const [key, value] of Object.entries(state ?? {})) {
