@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "base/stdx/random.h"
+#include "kernels/op/ops.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/ref_backend.h"
-
-#include "kernels/op/ops.h"
 
 namespace weir::kernels {
 namespace {
@@ -17,6 +16,9 @@ namespace {
 // A backend, a stream, and vectors moved in and out.
 class RefTest : public ::testing::Test {
  protected:
+  ~RefTest() override {
+    for (const DeviceAddress at : taken_) backend_->Free(at);
+  }
   Tensor Put(const std::vector<float>& values) { return Put(values, DType::kF32); }
   Tensor Put(const std::vector<int32_t>& values) { return Put(values, DType::kI32); }
   Tensor Room(int64_t count, DType dtype = DType::kF32) {
@@ -31,19 +33,25 @@ class RefTest : public ::testing::Test {
     }
     return values;
   }
+  Matrix Load(const HostMatrix& host) {
+    const Matrix matrix = *backend_->LoadMatrix(host);
+    taken_.push_back(matrix.address);
+    return matrix;
+  }
   Matrix Load(const std::vector<float>& values, int64_t rows, int64_t cols) {
-    return *backend_->LoadMatrix({reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
-                                  rows, cols});
+    return Load({reinterpret_cast<const std::byte*>(values.data()), DType::kF32, rows, cols});
   }
   const Ops& ops() { return backend_->ops(); }
 
   std::unique_ptr<Backend> backend_ = ref::NewRefBackend();
   std::unique_ptr<Stream> stream_ = backend_->NewStream();
+  std::vector<DeviceAddress> taken_;
 
  private:
   template <class T>
   Tensor Put(const std::vector<T>& values, DType dtype) {
     const DeviceAddress at = *backend_->Allocate(values.size() * sizeof(T));
+    taken_.push_back(at);
     stream_->CopyIn(at, values.data(), values.size() * sizeof(T));
     return {at, dtype, {static_cast<int64_t>(values.size()), 1, 1}};
   }
@@ -62,10 +70,8 @@ TEST_F(RefTest, LinearIsTheSumInEveryStorage) {
   std::vector<uint8_t> codes(rows * cols);
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 7 % 120 + (i % 2) * 128);
   const std::vector<float> scales = {0.5f, 0.25f, 3.0f, 0.01f, 1.0f, 2.0f};  // blocks of 16 x 16
-  const Matrix fp8 = *backend_->LoadMatrix({reinterpret_cast<const std::byte*>(codes.data()),
-                                            DType::kF8E4m3, rows, cols,
-                                            reinterpret_cast<const std::byte*>(scales.data()), 16,
-                                            16});
+  const Matrix fp8 = Load({reinterpret_cast<const std::byte*>(codes.data()), DType::kF8E4m3, rows,
+                           cols, reinterpret_cast<const std::byte*>(scales.data()), 16, 16});
   const Tensor out = Room(2 * rows);
   ops().Linear(*stream_, {2, Put(x), fp8, out});
   const std::vector<float> y = Floats(out, 2 * rows);

@@ -14,9 +14,14 @@ namespace {
 // Samples rows over the same logits.
 class SampleTest : public ::testing::Test {
  protected:
+  ~SampleTest() override {
+    for (const DeviceAddress at : taken_) backend_->Free(at);
+  }
+
   template <class T>
   Tensor Put(const std::vector<T>& values, DType dtype) {
     const DeviceAddress at = *backend_->Allocate(values.size() * sizeof(T));
+    taken_.push_back(at);
     stream_->CopyIn(at, values.data(), values.size() * sizeof(T));
     return {at, dtype, {static_cast<int64_t>(values.size()), 1, 1}};
   }
@@ -60,6 +65,7 @@ class SampleTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_ = ref::NewRefBackend();
   std::unique_ptr<Stream> stream_ = backend_->NewStream();
+  std::vector<DeviceAddress> taken_;
   std::vector<int32_t> bias_token_ = {0};
   std::vector<float> bias_value_ = {0};
   std::vector<int32_t> history_ = {0};
