@@ -23,7 +23,7 @@ inline constexpr uint32_t kLogitBiasMax = 2048;
 inline constexpr uint32_t kTopLogprobsMax = 20;
 inline constexpr uint32_t kRowGroupMax = 32768;      // rows of one group; StepRow::count has 16 bits
 // Room an answer's token history starts with; longer answers grow it by doubling.
-inline constexpr uint32_t kEmittedReserve = 4096;
+inline constexpr uint32_t kEmittedReserve = 16384;
 
 static_assert(kFetchReadsMax <= 8192, "a transfer takes at most 8192 operations");
 

@@ -92,6 +92,7 @@ class DecodeCore::Impl {
   // decode_steps.cc
   void Handle(const StepDone& event);
   void Launch();
+  void WasteTime();
   void GrowRunning();
   bool GrowOne(Sequence* sequence);
   Sequence* Youngest();

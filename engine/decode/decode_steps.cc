@@ -15,12 +15,22 @@ void DecodeCore::Impl::Launch() {
   GrowRunning();
   scheduler_.Assign(&turns_);
   if (turns_.empty()) return;
+  if (IsPlanted(Planted::kSlowStep)) WasteTime();
   plan_.Clear();
   plan_.step = StepId(++last_step_);
   plan_.slots = views_;
   for (const DecodeScheduler::Turn& turn : turns_) AddRows(At(turn.slot), turn.rows);
   step_running_ = true;
   out_->launch = &plan_;
+}
+
+// The planted bug: work in proportion to the context, and an allocation.
+void DecodeCore::Impl::WasteTime() {
+  for (const DecodeScheduler::Turn& turn : turns_) {
+    std::vector<PageId> pages;
+    for (Position p = 0; p < At(turn.slot)->cursor; ++p) pages.push_back(static_cast<PageId>(p));
+    WEIR_CHECK(!pages.empty());
+  }
 }
 
 // Everybody gets the page of the next position before anybody gets pages for drafts.

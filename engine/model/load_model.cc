@@ -7,6 +7,7 @@
 #include "base/stdx/bytes.h"
 #include "engine/model/deepseek_v3.h"
 #include "engine/model/hash_model.h"
+#include "engine/model/null_model.h"
 #include "engine/model/script_model.h"
 #include "engine/model/stand_in_config.h"
 #include "nlohmann/json.hpp"
@@ -26,6 +27,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"deepseek_v3", LoadDeepseekV3},
     {"weir_hash", LoadHashModel},
+    {"weir_null", LoadNullModel},
     {"weir_script", LoadScriptModel},
 };
 
