@@ -226,7 +226,6 @@ void Stream::Read(bool ok) {
   bool good = false;
   {
     std::lock_guard lock(mu_);
-    reading_ = false;
     heard_ = Now();
     if (read_buffer_.Dump(&slices).ok()) {
       std::vector<std::string_view> pieces;
@@ -242,6 +241,7 @@ void Stream::Read(bool ok) {
     return Abort(Error(Reason::kPeerLost, "the peer sent a malformed frame"));
   }
   std::lock_guard lock(mu_);
+  reading_ = false;  // not before: a read started meanwhile could overtake this one
   for (Frame& frame : frames) {
     if (frame.kind == FrameKind::kHello && !opened_) {
       opened_ = true;
