@@ -1,156 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/app/process.h"
 
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstdint>
-#include <optional>
+#include <cstdio>
 
 #include "base/obs/log.h"
 #include "base/runtime/clock.h"
-#include "base/stdx/check.h"
+#include "base/stdx/bytes.h"
 
 namespace weir {
 namespace {
 
-// Shared with callbacks that may come after the process loop is over.
-struct Wake {
-  Wake() : fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { WEIR_CHECK(fd >= 0); }
-  ~Wake() { close(fd); }
-  void Notify() const {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof(one));
-  }
+constexpr int kNoExit = -1;
+constexpr Duration kGrace = std::chrono::seconds(2);  // past the deadline, for the last answers
 
-  const int fd;
-  std::atomic<bool> stop_requested{false};
-  std::atomic<int> stop_code{kExitClean};
-  std::atomic<bool> drained{false};
-};
+std::atomic<int> g_exit_code{kNoExit};
+std::atomic<bool> g_drained{false};
 
-class Process : public ProcessControl {
- public:
-  Process() {
-    sigemptyset(&signals_);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, number);
-    // Threads made later inherit the mask, so only the descriptor sees these signals.
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    signal(SIGPIPE, SIG_IGN);  // a broken connection is an error of write()
-    signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
-    WEIR_CHECK(signal_fd_ >= 0);
-  }
-  ~Process() override { close(signal_fd_); }
+void WakeMain() { kill(getpid(), SIGUSR1); }
 
-  void RequestStop(int code) override {
-    wake_->stop_code.store(code);
-    wake_->stop_requested.store(true);
-    wake_->Notify();
-  }
-
-  int Serve(const ProcessOptions& options, Service& service);
-
- private:
-  // The next signal, or nothing when woken or at the deadline.
-  std::optional<int> WaitSignal(Instant deadline);
-  int Drain(const ProcessOptions& options, Service& service, int code);
-
-  sigset_t signals_;
-  int signal_fd_;
-  const std::shared_ptr<Wake> wake_ = std::make_shared<Wake>();
-};
-
-std::optional<int> Process::WaitSignal(Instant deadline) {
-  int timeout_ms = -1;
-  if (deadline != kNever) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Now()).count();
-    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
-  }
-  pollfd fds[] = {{signal_fd_, POLLIN, 0}, {wake_->fd, POLLIN, 0}};
-  poll(fds, 2, timeout_ms);
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t cleared = read(wake_->fd, &count, sizeof(count));
-  signalfd_siginfo info{};
-  if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) return static_cast<int>(info.ssi_signo);
-  return std::nullopt;
+// Waits for one of `set`; 0 after `timeout`.
+int WaitSignal(const sigset_t& set, Duration timeout) {
+  const int64_t ns = std::max<int64_t>(timeout.count(), 0);
+  const timespec wait = {static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+  const int signal = sigtimedwait(&set, nullptr, &wait);
+  return signal > 0 ? signal : 0;
 }
 
-int Process::Serve(const ProcessOptions& options, Service& service) {
-  for (;;) {
-    const std::optional<int> number = WaitSignal(kNever);
-    if (number == SIGHUP) {
-      const absl::Status status = service.Reload();
-      if (status.ok()) {
-        LogInfo("configuration reloaded");
-      } else {
-        LogError("configuration not reloaded; the old one stays", {{"status", status}});
-      }
-    } else if (number) {
-      return Drain(options, service, kExitClean);
-    } else if (wake_->stop_requested.load()) {
-      return Drain(options, service, wake_->stop_code.load());
-    }
-  }
-}
-
-int Process::Drain(const ProcessOptions& options, Service& service, int code) {
-  LogInfo("draining", {{"timeout_s", Seconds(options.drain_timeout)}});
-  const Instant deadline = Now() + options.drain_timeout;
-  service.Drain([wake = wake_] {
-    wake->drained.store(true);
-    wake->Notify();
+// Drains until done, cut off or told to leave; returns the exit code.
+int DrainAndWait(const sigset_t& set, ProcessHooks& hooks) {
+  const Instant deadline = Now() + hooks.drain_limit;
+  Log(LogLevel::kInfo, "draining", {{"limit_s", Seconds(hooks.drain_limit)}});
+  hooks.drain(deadline, [] {
+    g_drained = true;
+    WakeMain();
   });
-  while (!wake_->drained.load()) {
-    const std::optional<int> number = WaitSignal(deadline);
-    if (number == SIGTERM || number == SIGINT) {
-      LogWarning("second signal; exiting at once");
-      _exit(128 + *number);
+  while (true) {
+    if (g_exit_code != kNoExit) return g_exit_code;
+    if (g_drained) return 0;
+    const Duration left = deadline + kGrace - Now();
+    if (left <= Duration::zero()) {
+      Log(LogLevel::kWarn, "the drain took too long; leaving");
+      return 1;
     }
-    if (wake_->drained.load()) break;
-    if (Now() >= deadline) {
-      LogError("drain did not finish in time");
-      return code == kExitClean ? kExitFailed : code;
+    const int signal = WaitSignal(set, left);
+    if (signal == SIGTERM || signal == SIGINT) {
+      Log(LogLevel::kWarn, "second signal; leaving at once");
+      return 1;
     }
   }
-  LogInfo("drained");
-  return code;
-}
-
-// Connections are descriptors; the usual soft limit of 1024 is far below max_connections.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
 
-int ExitCodeOf(const absl::Status& status) {
-  switch (ReasonOf(status)) {
-    case Reason::kOk: return kExitClean;
-    case Reason::kBadField: return kExitBadConfig;
-    case Reason::kBug: return kExitBug;
-    default: return kExitFailed;
-  }
+void RequestExit(int code) {
+  int expected = kNoExit;
+  g_exit_code.compare_exchange_strong(expected, code);
+  WakeMain();
 }
 
-int RunProcess(const ProcessOptions& options, const ServiceFactory& make) {
-  RaiseDescriptorLimit();
-  Process process;
-  absl::StatusOr<std::unique_ptr<Service>> service = make(&process);
-  if (!service.ok()) {
-    LogError("cannot start", {{"status", service.status()}});
-    return ExitCodeOf(service.status());
+int RunProcess(ProcessHooks hooks) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, nullptr);
+  g_exit_code = kNoExit;
+  g_drained = false;
+
+  const absl::Status started = hooks.start();
+  if (!started.ok()) {
+    std::fprintf(stderr, "weir: %s\n", std::string(StdView(started.message())).c_str());
+    hooks.stop();
+    return ReasonOf(started) == Reason::kBadField ? kExitBadConfig : 1;
   }
-  const int code = process.Serve(options, **service);
-  service->reset();
+  int code = kNoExit;
+  while (code == kNoExit) {
+    const int signal = WaitSignal(set, std::chrono::hours(1));
+    if (g_exit_code != kNoExit) {
+      code = g_exit_code;
+    } else if (signal == SIGTERM || signal == SIGINT) {
+      code = DrainAndWait(set, hooks);
+    } else if (signal == SIGHUP && hooks.reload) {
+      hooks.reload();
+    }
+  }
+  hooks.stop();
+  Log(LogLevel::kInfo, "stopped", {{"code", code}});
   return code;
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The life of a weir process, so that main() is one statement: make the service, serve until a
-// signal, drain within a deadline, end with an exit code that says why. Everything here runs on the
-// main thread, which blocks on signals only. SIGTERM or SIGINT drains; a second one exits at once;
-// SIGHUP reloads. Call RunProcess before any thread exists, since it blocks these signals for all.
+// The life of a process: signals in, exit code out. RunProcess owns the main thread, which waits for
+// signals and nothing else. SIGTERM or SIGINT starts the drain, a second one leaves at once; SIGHUP
+// reloads. Exit codes: 0 clean, 1 the start failed or the drain was cut off, 2 bad configuration,
+// 70 a poisoned device.
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include "base/runtime/task.h"
 #include "base/runtime/time.h"
@@ -15,42 +14,24 @@
 
 namespace weir {
 
-// What a process returns to whoever started it.
-enum ExitCode : int {
-  kExitClean = 0,
-  kExitFailed = 1,     // could not start or drain in time, for another reason than the two below
-  kExitBadConfig = 2,  // the operator must change something
-  kExitBug = 70,       // ours, or a poisoned device: restart
+inline constexpr int kExitBadConfig = 2;
+inline constexpr int kExitPoisoned = 70;
+
+struct ProcessHooks {
+  // Starts everything. A failure is printed and leaves with 2 for kBadField, else 1.
+  std::function<absl::Status()> start;
+  // Finish what runs; call `drained` once, from any thread, when nothing is left.
+  std::function<void(Instant deadline, Task drained)> drain;
+  std::function<void()> reload;  // may be empty
+  // Joins and closes; after it nothing of the process runs.
+  std::function<void()> stop;
+  Duration drain_limit = std::chrono::seconds(30);
 };
 
-// How a service ends its process by itself. Any thread; outlives the service.
-class ProcessControl {
- public:
-  virtual ~ProcessControl() = default;
-  // As SIGTERM would: drain, then exit with `code`.
-  virtual void RequestStop(int code) = 0;
-};
+// Call before any other thread exists: they inherit the blocked signals.
+int RunProcess(ProcessHooks hooks);
 
-class Service {
- public:
-  virtual ~Service() = default;  // stops what still runs; waits for its threads
-  // Stops taking work; `drained` may be called from any thread, once what ran is finished.
-  virtual void Drain(Task drained) = 0;
-  // Reads the reloadable part of the configuration again. A failure is logged and changes nothing.
-  virtual absl::Status Reload() { return absl::OkStatus(); }
-};
-
-using ServiceFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Service>>(ProcessControl* control)>;
-
-struct ProcessOptions {
-  Duration drain_timeout = std::chrono::seconds(30);
-};
-
-// Returns the exit code for main.
-int RunProcess(const ProcessOptions& options, const ServiceFactory& make);
-
-// The exit code a failed start deserves.
-int ExitCodeOf(const absl::Status& status);
+// Makes RunProcess leave with `code`. Any thread; the first call counts.
+void RequestExit(int code);
 
 }  // namespace weir

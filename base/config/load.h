@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Configuration: a YAML or JSON file becomes a protobuf message, strictly. An unknown key, a wrong
-// type or a value out of range refuses the whole, and every problem is listed at once with its file
-// and line and, where one is near, the key that was probably meant. Overlays win in the order
-// file < WEIR_SECTION__KEY environment < --set section.key=value. This is the only place that reads
-// the environment. For start-up and reload on the main thread; it reads one file and blocks on that.
+// Configuration: a YAML or JSON file into a protobuf message, then overlays; the message is the
+// schema. Called at start and on reload by the main thread; it reads the file and the environment,
+// and is the only place that does. Every problem found is told at once, each with the file's line or
+// the overlay that caused it: unknown keys (with the name that was probably meant), wrong types,
+// numbers out of range, and what the caller's own check finds.
+//
+// Order, later wins: file < WEIR_SECTION__KEY=value < section.key=value from --set. Values are YAML.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/stdx/status.h"
@@ -21,52 +22,24 @@ class Message;
 
 namespace weir {
 
-// Collects what is wrong; each line is one sentence that names the key.
-class ConfigProblems {
- public:
-  void Add(std::string_view key, std::string_view what) {
-    lines_.push_back(std::string(key) + ": " + std::string(what));
-  }
-  void AddLine(std::string line) { lines_.push_back(std::move(line)); }
-  bool empty() const { return lines_.empty(); }
-  const std::vector<std::string>& lines() const { return lines_; }
-
- private:
-  std::vector<std::string> lines_;
-};
-
 struct ConfigSources {
-  std::string file;  // empty for none
-  // Pairs (name, value); fill with EnvironmentOverlays() in a program, by hand in tests.
-  std::vector<std::pair<std::string, std::string>> environment;
+  std::string file;               // empty: none
   std::vector<std::string> sets;  // "section.key=value"
-  // Checks ranges and contradictions of the merged result. May be empty.
-  std::function<void(const google::protobuf::Message& config, ConfigProblems* problems)> validate;
+  bool environment = true;
 };
 
-// The WEIR_A__B=... variables of this process, sorted by name; names without "__" (WEIR_PLANTED,
-// WEIR_ISA) are not overlays and left out.
-std::vector<std::pair<std::string, std::string>> EnvironmentOverlays();
+// Appends one sentence per problem, each naming the field by its path.
+using ConfigCheck = std::function<void(std::vector<std::string>* problems)>;
 
-// The value of a variable outside the overlay scheme, or empty. For names that config/ documents.
-std::string EnvironmentValue(const char* name);
+// Fills *out, which starts as its defaults, and then runs `check` (may be empty). kBadField with all
+// problems, a line each.
+absl::Status LoadConfig(const ConfigSources& sources, const ConfigCheck& check,
+                        google::protobuf::Message* out);
 
-// Merges the sources over the defaults already in *config. kBadField with all problems, one a line;
-// *config is then unspecified. Repeated scalars take a YAML list, repeated messages a list of maps,
-// string-keyed maps a map. Enums take their value's name, with or without the enum's own prefix, in
-// any case.
-absl::Status LoadConfig(const ConfigSources& sources, google::protobuf::Message* config);
-
-// As LoadConfig with `text` in place of the file; `name` is what problems call it.
-absl::Status LoadConfigText(std::string_view text, std::string_view name,
-                            const ConfigSources& sources, google::protobuf::Message* config);
-
-// The effective configuration as YAML, every scalar field shown whether set or not.
+// The message as YAML that LoadConfig reads back to the same; unset fields are left out.
 std::string DumpConfig(const google::protobuf::Message& config);
 
-// Arms the planted bug that `value` (a number or empty) names, for WEIR_PLANTED and --planted;
-// before threads start. Says so on standard error. kBadField for an unknown number, or when this
-// build has none.
-absl::Status ArmPlanted(std::string_view value);
+// Arms the planted bug named by WEIR_PLANTED, if any, and says so loudly on stderr. Before threads.
+void ArmPlantedFromEnvironment();
 
 }  // namespace weir

@@ -1,120 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/obs/admin.h"
 
-#include <optional>
+#include <utility>
 
-#include "base/obs/json_text.h"
+#include "absl/strings/str_cat.h"
 #include "base/runtime/clock.h"
-#include "base/stdx/check.h"
 
 namespace weir {
 namespace {
 
-constexpr Duration kStateTimeout = std::chrono::seconds(2);
+constexpr char kText[] = "text/plain; charset=utf-8";
+constexpr char kJson[] = "application/json";
 
-void ServeHealth(const absl::Status& status, HttpResponder& responder) {
-  const bool ok = status.ok();
-  const std::string body = ok ? R"({"status":"ok"})"
-                              : R"({"status":"unavailable","reason":)" +
-                                    JsonString({status.message().data(), status.message().size()}) + "}";
-  responder.Respond(ok ? 200 : 503, {{"content-type", "application/json"}}, body + "\n");
+void Answer(HttpResponder* responder, int status, const char* type, std::string body) {
+  responder->Respond(status, {{"content-type", type}, {"cache-control", "no-store"}},
+                     std::move(body));
 }
-
-// Collects the sections of one state request; owned by its callbacks, changed on one loop.
-struct Collection {
-  std::shared_ptr<HttpResponder> responder;
-  std::vector<std::string> names;
-  std::vector<std::optional<std::string>> parts;
-  size_t missing = 0;
-  bool answered = false;
-
-  void Take(size_t index, std::string json) {
-    if (parts[index] || answered) return;
-    parts[index] = std::move(json);
-    if (--missing == 0) Answer();
-  }
-  void Answer() {
-    if (std::exchange(answered, true)) return;
-    std::string body = "{";
-    for (size_t i = 0; i < names.size(); ++i) {
-      body += (i == 0 ? "" : ",") + JsonString(names[i]) + ":" + parts[i].value_or("null");
-    }
-    responder->Respond(200, {{"content-type", "application/json"}}, body + "}\n");
-    responder.reset();
-  }
-};
 
 }  // namespace
 
-Admin::Admin(const Metrics* metrics, const Health* health) : metrics_(metrics), health_(health) {
-  WEIR_CHECK(metrics && health);
-}
-Admin::~Admin() = default;
-
-void Admin::AddState(std::string name, StateSection section) {
-  sections_.emplace_back(std::move(name), std::move(section));
+void ProgressWatch::Watch(std::string name, std::function<uint64_t()> counter,
+                          std::function<bool()> busy, Duration bound) {
+  absl::MutexLock lock(&mu_);
+  parts_.push_back({std::move(name), std::move(counter), std::move(busy), bound});
 }
 
-bool Admin::Serve(const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) const {
+void ProgressWatch::Require(std::function<std::string()> condition) {
+  absl::MutexLock lock(&mu_);
+  conditions_.push_back(std::move(condition));
+}
+
+std::string ProgressWatch::Verdict(Instant now) {
+  absl::MutexLock lock(&mu_);
+  for (const auto& condition : conditions_) {
+    std::string why = condition();
+    if (!why.empty()) return why;
+  }
+  std::string verdict;
+  for (Part& part : parts_) {
+    const uint64_t count = part.counter();
+    if (count != part.last || !part.busy() || part.moved == Instant{}) {
+      part.last = count;
+      part.moved = now;
+    } else if (now - part.moved > part.bound && verdict.empty()) {
+      verdict = absl::StrCat(part.name, " has work and has not moved for ",
+                             static_cast<int64_t>(Seconds(now - part.moved)), " s");
+    }
+  }
+  return verdict;
+}
+
+bool AnswerAdmin(const HttpRequest& request, HttpResponder* responder, const AdminPages& pages) {
   const std::string_view path = request.path();
-  const bool known = path == "/metrics" || path == "/health/live" || path == "/health/ready" ||
-                     path == "/debug/state";
-  if (!known) return false;
+  const bool ours = path == "/metrics" || path == "/health/live" || path == "/health/ready" ||
+                    path == "/health" || path == "/debug/state";
+  if (!ours) return false;
   if (request.method != "GET" && request.method != "HEAD") {
-    responder->Respond(405, {{"allow", "GET, HEAD"}}, "");
-  } else if (path == "/metrics") {
-    responder->Respond(200, {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                       metrics_->Text());
+    responder->Respond(405, {{"content-type", kText}, {"allow", "GET, HEAD"}},
+                       "use GET\n");
+    return true;
+  }
+  if (path == "/metrics") {
+    Answer(responder, 200, "text/plain; version=0.0.4; charset=utf-8",
+           pages.metrics ? pages.metrics->Text() : std::string());
   } else if (path == "/health/live") {
-    ServeHealth(health_->Live(Now()), *responder);
-  } else if (path == "/health/ready") {
-    ServeHealth(health_->Ready(Now()), *responder);
+    Answer(responder, 200, kText, "live\n");
+  } else if (path == "/debug/state") {
+    Answer(responder, 200, kJson, pages.debug_state ? pages.debug_state() : std::string("{}"));
   } else {
-    ServeState(responder);
+    const std::string why = pages.watch ? pages.watch->Verdict(Now()) : std::string();
+    Answer(responder, why.empty() ? 200 : 503, kText, why.empty() ? "ready\n" : why + "\n");
   }
   return true;
-}
-
-void Admin::ServeState(const std::shared_ptr<HttpResponder>& responder) const {
-  auto collection = std::make_shared<Collection>();
-  collection->responder = responder;
-  collection->parts.resize(sections_.size());
-  collection->missing = sections_.size();
-  for (const auto& [name, section] : sections_) collection->names.push_back(name);
-  if (sections_.empty()) return collection->Answer();
-  Loop& loop = responder->loop();
-  loop.After("debug state timeout", kStateTimeout, [collection] { collection->Answer(); });
-  for (size_t i = 0; i < sections_.size(); ++i) {
-    sections_[i].second([collection, i, &loop](std::string json) {
-      loop.Post("debug state", [collection, i, json = std::move(json)]() mutable {
-        collection->Take(i, std::move(json));
-      });
-    });
-  }
-}
-
-void ExposeHttpServer(const HttpServer* server, const Metrics::Labels& labels, Metrics* metrics) {
-  const HttpServerStats* stats = &server->stats();
-  const auto add = [&](const char* name, const char* help, const auto& value) {
-    metrics->AddCallback(name, help, labels, [&value] { return static_cast<double>(value.load()); });
-  };
-  add("weir_http_connections", "Connections open now.", stats->connections);
-  add("weir_http_accepted_total", "Connections accepted.", stats->accepted);
-  add("weir_http_refused_total", "Connections refused beyond the maximum.", stats->refused);
-  add("weir_http_requests_total", "Requests handed to the service.", stats->requests);
-  add("weir_http_bad_requests_total", "Requests answered by the server itself.", stats->bad_requests);
-  add("weir_http_gone_total", "Clients that left before their answer was complete.", stats->gone);
-  add("weir_http_slow_clients_total", "Clients closed for taking nothing.", stats->slow_clients);
-}
-
-void ExposeLoop(const Loop* loop, Metrics* metrics) {
-  const Metrics::Labels labels = {{"loop", loop->name()}};
-  metrics->AddCallback("weir_loop_turns_total", "Callbacks run by the loop.", labels,
-                       [loop] { return static_cast<double>(loop->turns()); });
-  metrics->AddCallback("weir_loop_stalls_total", "Callbacks that ran longer than the stall limit.",
-                       labels, [loop] { return static_cast<double>(loop->stalls()); });
-  metrics->AddCallback("weir_loop_lag_seconds", "How late the loop's own beat is.", labels,
-                       [loop] { return Seconds(loop->Lag()); });
 }
 
 }  // namespace weir

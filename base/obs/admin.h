@@ -1,46 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operator's pages: /metrics, /health/live, /health/ready and /debug/state, for whichever HTTP
-// server a process has. Serve is called on the connection's loop and never blocks; sections of the
-// state may live on other threads and answer later, those that do not within two seconds show as
-// null. Register at start; metrics and health are borrowed and outlive this object.
+// What every process answers to those who watch it: /metrics, /health/live, /health/ready and
+// /debug/state. Live means that the thread that answers runs; ready is measured: every part that
+// has work must have moved within its bound, and nobody may be draining. The callbacks run on the
+// answering thread and must be quick. ProgressWatch is for any thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/net/http_server.h"
-#include "base/obs/health.h"
 #include "base/obs/metrics.h"
+#include "base/runtime/time.h"
 
 namespace weir {
 
-class Admin {
+class ProgressWatch {
  public:
-  Admin(const Metrics* metrics, const Health* health);
-  ~Admin();
+  // `counter` must advance at least every `bound` while `busy` says so.
+  void Watch(std::string name, std::function<uint64_t()> counter, std::function<bool()> busy,
+             Duration bound);
+  // A condition for readiness beyond progress: empty when it holds, else why not.
+  void Require(std::function<std::string()> condition);
 
-  // `section` gets a callback to call once, from any thread, with a JSON value. It may drop it.
-  using StateSection = std::function<void(std::function<void(std::string json)> done)>;
-  void AddState(std::string name, StateSection section);
-
-  // Answers and returns true when the path is one of the admin's.
-  bool Serve(const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) const;
+  // Empty when ready; otherwise one sentence about the first thing that is not right.
+  std::string Verdict(Instant now);
 
  private:
-  void ServeState(const std::shared_ptr<HttpResponder>& responder) const;
-
-  const Metrics* const metrics_;
-  const Health* const health_;
-  std::vector<std::pair<std::string, StateSection>> sections_;  // constant after start
+  struct Part {
+    std::string name;
+    std::function<uint64_t()> counter;
+    std::function<bool()> busy;
+    Duration bound;
+    uint64_t last = 0;
+    Instant moved{};
+  };
+  absl::Mutex mu_;
+  std::vector<Part> parts_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::function<std::string()>> conditions_ ABSL_GUARDED_BY(mu_);
 };
 
-// Exposes a server's own counters as weir_http_* under `labels`. Borrows `server`.
-void ExposeHttpServer(const HttpServer* server, const Metrics::Labels& labels, Metrics* metrics);
-// Exposes a loop's turns, stalls and lag as weir_loop_*. Borrows `loop`.
-void ExposeLoop(const Loop* loop, Metrics* metrics);
+struct AdminPages {
+  Metrics* metrics = nullptr;
+  ProgressWatch* watch = nullptr;
+  std::function<std::string()> debug_state;  // a JSON object
+};
+
+// Answers `request` if it asks for one of the pages; false, with nothing done, if not.
+bool AnswerAdmin(const HttpRequest& request, HttpResponder* responder, const AdminPages& pages);
 
 }  // namespace weir

@@ -1,148 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/obs/log.h"
 
-#include <array>
 #include <atomic>
-#include <cmath>
-#include <cstdio>
-#include <memory>
-#include <mutex>
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 
-#include "base/obs/json_text.h"
+#include "absl/strings/str_cat.h"
+#include "base/stdx/bytes.h"
 
 namespace weir {
 namespace {
 
-struct Sink {
-  std::shared_ptr<spdlog::logger> logger;
-  bool json = false;
-};
+std::atomic<bool> g_json{false};
 
-std::atomic<int> g_level{static_cast<int>(LogLevel::kInfo)};
-std::mutex g_sink_mu;  // a leaf; held to copy the pointer only
-
-std::shared_ptr<Sink> MakeSink(spdlog::sink_ptr sink, bool json) {
-  auto made = std::make_shared<Sink>();
-  made->logger = std::make_shared<spdlog::logger>("weir", std::move(sink));
-  made->json = json;
-  // The JSON line carries level and time as members of its own.
-  made->logger->set_pattern(json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S.%e%z\",\"level\":\"%l\",%v}"
-                                 : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
-  made->logger->set_level(spdlog::level::trace);
-  made->logger->flush_on(spdlog::level::info);
-  made->logger->set_error_handler([](const std::string&) {});
-  return made;
+spdlog::logger& Logger() {
+  static spdlog::logger* logger = [] {
+    auto* made = new spdlog::logger("weir", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %L %v");
+    return made;  // never destroyed: threads may log during exit
+  }();
+  return *logger;
 }
 
-std::shared_ptr<Sink>& SinkSlot() {
-  // Never destroyed: threads may log until the very end.
-  static auto& slot = *new std::shared_ptr<Sink>(
-      MakeSink(std::make_shared<spdlog::sinks::stderr_sink_mt>(), false));
-  return slot;
+spdlog::level::level_enum LevelOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
 }
 
-std::shared_ptr<Sink> CurrentSink() {
-  std::lock_guard lock(g_sink_mu);
-  return SinkSlot();
-}
-
-std::string ValueText(const LogField& field, bool json) {
-  return std::visit(
-      [&](const auto& value) -> std::string {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, bool>) {
-          return value ? "true" : "false";
-        } else if constexpr (std::is_same_v<T, double>) {
-          if (!std::isfinite(value)) return json ? "null" : "nan";
-          char text[32];
-          std::snprintf(text, sizeof(text), "%.6g", value);
-          return text;
-        } else if constexpr (std::is_integral_v<T>) {
-          return std::to_string(value);
-        } else {
-          std::string_view text = value;
-          const bool plain = !json && !text.empty() &&
-                             text.find_first_of(" =\"\\\n\r\t") == std::string_view::npos;
-          return plain ? std::string(text) : JsonString(text);
-        }
-      },
-      field.value);
-}
-
-std::string Format(bool json, std::string_view message, LogFields fields) {
-  std::string line;
-  if (json) {
-    line = "\"message\":" + JsonString(message);
-    for (const LogField& field : fields) {
-      line += "," + JsonString(field.key) + ":" + ValueText(field, true);
+void AppendQuoted(std::string_view text, std::string* out) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out->push_back('"');
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out->push_back('\\');
+      out->push_back(c);
+    } else if (byte < 0x20) {
+      absl::StrAppend(out, "\\u00", std::string{kHex[byte >> 4], kHex[byte & 15]});
+    } else {
+      out->push_back(c);
     }
-    return line;
   }
-  line = message;
-  for (const LogField& field : fields) {
-    line.append(" ").append(field.key).append("=").append(ValueText(field, false));
+  out->push_back('"');
+}
+
+bool NeedsQuotes(std::string_view text) {
+  if (text.empty()) return true;
+  for (const char c : text) {
+    if (c == ' ' || c == '"' || c == '=' || static_cast<unsigned char>(c) < 0x20) return true;
   }
-  // One event is one line, whatever a message carries.
-  for (char& c : line) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
-  return line;
+  return false;
 }
 
 }  // namespace
 
-std::string LogField::StatusText(const absl::Status& status) {
-  const std::string_view name = InfoOf(ReasonOf(status)).name;
-  return std::string(name) + ": " + std::string(status.message());
-}
+LogField::LogField(std::string_view k, const absl::Status& status)
+    : key(k),
+      value(status.ok() ? std::string("ok")
+                        : absl::StrCat(AbslView(InfoOf(ReasonOf(status)).name), ": ",
+                                       status.message())) {}
 
-absl::Status InitLog(const LogOptions& options) {
-  spdlog::sink_ptr sink;
-  try {
-    if (options.file.empty()) {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    } else {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
-    }
-  } catch (const std::exception& e) {
-    return Error(Reason::kBadField, "cannot log to " + options.file + ": " + e.what(), "log.file");
+absl::Status ConfigureLog(std::string_view level, std::string_view format) {
+  spdlog::level::level_enum chosen = spdlog::level::info;
+  if (level == "debug") {
+    chosen = spdlog::level::debug;
+  } else if (level == "warn") {
+    chosen = spdlog::level::warn;
+  } else if (level == "error") {
+    chosen = spdlog::level::err;
+  } else if (!level.empty() && level != "info") {
+    return Error(Reason::kBadField, "log.level must be debug, info, warn or error", "log.level");
   }
-  g_level.store(static_cast<int>(options.level));
-  auto made = MakeSink(std::move(sink), options.json);
-  std::lock_guard lock(g_sink_mu);
-  SinkSlot() = std::move(made);
+  if (!format.empty() && format != "text" && format != "json") {
+    return Error(Reason::kBadField, "log.format must be text or json", "log.format");
+  }
+  const bool json = format == "json";
+  g_json.store(json, std::memory_order_relaxed);
+  Logger().set_level(chosen);
+  Logger().set_pattern(json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S.%e%z\",\"level\":\"%l\",%v}"
+                            : "%Y-%m-%dT%H:%M:%S.%e%z %L %v");
   return absl::OkStatus();
 }
 
-absl::StatusOr<LogLevel> ParseLogLevel(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (name == kNames[i]) return static_cast<LogLevel>(i);
-  }
-  return Error(Reason::kBadField,
-               "log level \"" + std::string(name) + "\" is not debug, info, warning or error",
-               "log.level");
-}
+bool LogEnabled(LogLevel level) { return Logger().should_log(LevelOf(level)); }
 
-bool LogEnabled(LogLevel level) {
-  return static_cast<int>(level) >= g_level.load(std::memory_order_relaxed);
-}
-
-void Log(LogLevel level, std::string_view message, LogFields fields) {
+void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   if (!LogEnabled(level)) return;
-  constexpr std::array<spdlog::level::level_enum, 4> kLevels = {
-      spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
-  const auto sink = CurrentSink();
-  const std::string line = Format(sink->json, message, fields);
-  sink->logger->log(kLevels[static_cast<size_t>(level)], spdlog::string_view_t(line.data(), line.size()));
-}
-
-std::string FormatLogForTest(bool json, std::string_view message, LogFields fields) {
-  return Format(json, message, fields);
+  const bool json = g_json.load(std::memory_order_relaxed);
+  std::string line;
+  if (json) {
+    line = "\"message\":";
+    AppendQuoted(message, &line);
+  } else {
+    line = std::string(message);
+  }
+  for (const LogField& field : fields) {
+    if (json) {
+      line += ',';
+      AppendQuoted(field.key, &line);
+      line += ':';
+    } else {
+      line += ' ';
+      line += field.key;
+      line += '=';
+    }
+    if (json ? !field.number : NeedsQuotes(field.value)) {
+      AppendQuoted(field.value, &line);
+    } else {
+      line += field.value;
+    }
+  }
+  Logger().log(LevelOf(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace weir

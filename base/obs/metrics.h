@@ -1,82 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metrics for Prometheus. Register at start and keep the handle; updating a handle is thread-safe
-// and cheap (an atomic; a histogram takes a leaf lock), and handles live as long as the registry.
-// Names follow one rule, checked at registration: weir_ first, lower case, the unit last (_seconds,
-// _bytes, _tokens, _ratio ...), and _total exactly on counters. Label values come from small fixed
-// sets, never from clients.
+// Metrics in Prometheus' terms. Names follow its rules: counters end in _total, units are base units
+// and stand last (_seconds, _bytes), labels are few and never ids of requests. Registering is for
+// start-up; the handles are for any thread and live as long as the Metrics. A name that breaks the
+// rules or is registered with another kind is a bug and checked.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace prometheus {
 class Counter;
 class Gauge;
 class Histogram;
+class Registry;
 }  // namespace prometheus
 
 namespace weir {
 
-class Counter {
- public:
-  void Add(double value = 1);
-
- private:
-  friend class Metrics;
-  explicit Counter(prometheus::Counter* impl) : impl_(impl) {}
-  prometheus::Counter* impl_;
-};
-
-class Gauge {
- public:
-  void Set(double value);
-  void Add(double value);
-
- private:
-  friend class Metrics;
-  explicit Gauge(prometheus::Gauge* impl) : impl_(impl) {}
-  prometheus::Gauge* impl_;
-};
-
-class Histogram {
- public:
-  void Observe(double value);
-
- private:
-  friend class Metrics;
-  explicit Histogram(prometheus::Histogram* impl) : impl_(impl) {}
-  prometheus::Histogram* impl_;
-};
+using MetricLabels = std::map<std::string, std::string>;
 
 class Metrics {
  public:
-  using Labels = std::map<std::string, std::string>;
+  class Counter {
+   public:
+    void Add(double amount = 1);
+    // Moves the counter to a sum kept elsewhere; a smaller sum is ignored.
+    void MoveTo(double sum);
+
+   private:
+    friend class Metrics;
+    explicit Counter(prometheus::Counter* counter) : counter_(counter) {}
+    prometheus::Counter* counter_;
+  };
+  class Gauge {
+   public:
+    void Set(double value);
+
+   private:
+    friend class Metrics;
+    explicit Gauge(prometheus::Gauge* gauge) : gauge_(gauge) {}
+    prometheus::Gauge* gauge_;
+  };
+  class Histogram {
+   public:
+    void Observe(double value);
+
+   private:
+    friend class Metrics;
+    explicit Histogram(prometheus::Histogram* histogram) : histogram_(histogram) {}
+    prometheus::Histogram* histogram_;
+  };
 
   Metrics();
   ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
 
-  Counter AddCounter(const std::string& name, const std::string& help, const Labels& labels = {});
-  Gauge AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  Counter AddCounter(const std::string& name, const std::string& help, MetricLabels labels = {});
+  Gauge AddGauge(const std::string& name, const std::string& help, MetricLabels labels = {});
+  // `bounds` are the upper bounds of the buckets, rising.
   Histogram AddHistogram(const std::string& name, const std::string& help,
-                         const std::vector<double>& upper_bounds, const Labels& labels = {});
-  // Asked at each exposition, on the thread that calls Text; must be thread-safe and quick. A name
-  // that ends in _total is exposed as a counter.
-  void AddCallback(const std::string& name, const std::string& help, const Labels& labels,
-                   std::function<double()> value);
+                         std::vector<double> bounds, MetricLabels labels = {});
 
-  // The exposition in the Prometheus text format.
-  std::string Text() const;
+  // Runs before each exposition, on the scraping thread: to copy gauges from where they are kept.
+  void OnScrape(std::function<void()> copy);
 
-  // Bounds from 1 ms to 2 min, for latencies in seconds.
-  static std::vector<double> LatencyBounds();
+  // The text exposition format, version 0.0.4.
+  std::string Text();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<prometheus::Registry> registry_;
+  std::vector<std::function<void()>> copies_;
 };
 
 }  // namespace weir
