@@ -23,7 +23,7 @@ namespace {
 
 int Own(uint64_t bytes) {
   auto arena = Arena::CreateShared(bytes);
-  auto ucx = MakeUcxCarrier({});
+  auto ucx = MakeUcxCarrier({.ping_misses_max = 50});
   if (!arena.ok() || !ucx.ok()) return 1;
   FillPattern(1, {(*arena)->data(), (*arena)->bytes()});
   std::vector<std::unique_ptr<Carrier>> carriers;
@@ -51,7 +51,7 @@ int Read(const std::string& hex) {
   }
   Waker waker;
   auto arena = Arena::CreatePrivate(8 * kMiB);
-  auto ucx = MakeUcxCarrier({});
+  auto ucx = MakeUcxCarrier({.ping_misses_max = 50});
   if (!arena.ok() || !ucx.ok()) return 1;
   std::vector<std::unique_ptr<Carrier>> carriers;
   carriers.push_back(*std::move(ucx));

@@ -120,7 +120,8 @@ struct Reader {
   std::unique_ptr<Arena> pages = *Arena::CreatePrivate(kMiBs * kMiB);
   std::unique_ptr<RouteTransfer> transfer;
 
-  explicit Reader(UcxOptions options = {}) {
+  // Patient unless told otherwise: a test machine may not give the other process a turn for a second.
+  explicit Reader(UcxOptions options = {.ping_misses_max = 50}) {
     std::vector<std::unique_ptr<Carrier>> carriers;
     carriers.push_back(MakeShmCarrier());
     carriers.push_back(*MakeUcxCarrier(std::move(options)));
@@ -209,7 +210,7 @@ TEST(TransferProcess, OverTheNetworkTheDeathOfTheOwnerEndsEveryRead) {
 
 TEST(TransferProcess, AStoppedOwnerIsNoticedAndMayComeBack) {
   Peer peer;
-  Reader reader({.ping_interval = Millis(50)});
+  Reader reader({.ping_interval = Millis(100), .ping_misses_max = 15});
   ASSERT_EQ(reader.transfer->AddRemote(kOwner, peer.Of(RegionKind::kUcx)), absl::OkStatus());
   reader.PostAll();
   ASSERT_EQ(reader.CountOf(reader.Await(kMiBs), Reason::kOk), kMiBs);
@@ -236,7 +237,7 @@ TEST(TransferProcess, AStoppedOwnerIsNoticedAndMayComeBack) {
 
 TEST(TransferProcess, CancellingAgainstAStoppedOwnerEndsWithItsLink) {
   Peer peer;
-  Reader reader({.ping_interval = Millis(50)});
+  Reader reader({.ping_interval = Millis(100), .ping_misses_max = 15});
   ASSERT_EQ(reader.transfer->AddRemote(kOwner, peer.Of(RegionKind::kUcx)), absl::OkStatus());
   reader.PostAll();
   reader.Await(1);

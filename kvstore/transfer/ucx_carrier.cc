@@ -20,8 +20,9 @@ namespace {
 
 constexpr size_t kCommandsPerTurn = 1024;
 constexpr int kProgressPerTurn = 64;
-// Turns without work before the thread sleeps: about the time of a short answer on one host.
-constexpr int kIdleTurns = 16;
+// Turns without work before the thread sleeps. Few: turns cost system calls, and where cores are short
+// the other end wants ours.
+constexpr int kIdleTurns = 2;
 
 struct Command {
   enum class Kind : uint8_t { kRegion, kAttach, kDetach, kRead, kCancel } kind = Kind::kRead;

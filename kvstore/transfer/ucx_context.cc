@@ -19,7 +19,7 @@ namespace {
 
 // Below this a payload travels with its header; above it UCX first asks the receiver where to put it,
 // which saves a copy on each side (kvstore/README.md has the numbers).
-constexpr size_t kRendezvousBytes = 64 * kKiB;
+constexpr size_t kRendezvousBytes = 128 * kKiB;
 constexpr int kClosingTurnsMax = 1000;
 constexpr int kClosingWaitMs = 2;
 
@@ -79,13 +79,14 @@ absl::Status UcxContext::Open(const UcxOptions& options) {
     return UcxError("reading the configuration", status);
   }
   const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> holder(config, ucp_config_release);
-  std::vector<std::pair<std::string, std::string>> settings = options.settings;
-  // TCP's emulated put is slow, and in UCX 1.13 a late acknowledgement of one aborts the process when
-  // the other side closed while it was stopped. Without it rendezvous moves active messages. The
-  // name has no TCP_ prefix here: the library wants it so, and no other transport has the setting.
-  settings.emplace_back("PUT_ENABLE", "n");
+  // Later ones win. TCP's emulated put is slow, and in UCX 1.13 a late acknowledgement of one aborts
+  // the process when the other side closed while it was stopped; without it rendezvous moves active
+  // messages. No TCP_ prefix here: the library wants it so, and no other transport has the setting.
+  std::vector<std::pair<std::string, std::string>> settings = {
+      {"PUT_ENABLE", "n"}, {"TX_SEG_SIZE", "64k"}, {"RX_SEG_SIZE", "256k"}};
   if (!options.devices.empty()) settings.emplace_back("NET_DEVICES", options.devices);
   if (!options.transports.empty()) settings.emplace_back("TLS", options.transports);
+  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
   for (const auto& [name, value] : settings) {
     if (ucp_config_modify(config, name.c_str(), value.c_str()) != UCS_OK) {
       return Error(Reason::kBadField, "UCX does not take the setting " + name + "=" + value, name);
