@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EngineService: the shell around an engine core. It owns the step thread, on which the core, the
+// model and the transfer live, and the channel to routers and other engines; it translates events
+// and obeys actions, and decides nothing. Start, Drain, Stop and state() are for any thread; the
+// only waits of the step thread are for a step's result and, when idle, for its inbox.
+// What goes wrong: a peer that says Hello of another model or protocol is refused with the reason; a
+// peer that does not take its messages is dropped like a lost one; a poisoned device calls
+// `on_poisoned` once.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "base/net/channel.h"
+#include "base/runtime/task.h"
+#include "base/stdx/bounded_queue.h"
+#include "engine/model/model.h"
+#include "engine/run/engine_io.h"
+#include "kvstore/transfer/transfer.h"
+
+namespace weir::engine {
+
+// Regions of a process's KV memory in Hello and in transfers.
+inline constexpr uint32_t kEncoderRegion = 0;
+inline constexpr uint32_t kDecoderRegion = 1;
+inline constexpr uint32_t kStateRegion = 2;
+
+// What EngineService needs of a core; EngineCoreOf adapts any class of that shape.
+class EngineCore {
+ public:
+  virtual ~EngineCore() = default;
+  virtual void On(Instant now, const EngineEvent& event, EngineActions* out) = 0;
+  virtual Instant NextDeadline() const = 0;
+  virtual EngineState State() const = 0;
+};
+
+template <class C>
+class EngineCoreOf final : public EngineCore {
+ public:
+  explicit EngineCoreOf(std::unique_ptr<C> core) : core_(std::move(core)) {}
+  void On(Instant now, const EngineEvent& event, EngineActions* out) override {
+    core_->On(now, event, out);
+  }
+  Instant NextDeadline() const override { return core_->NextDeadline(); }
+  EngineState State() const override { return core_->state(); }
+
+ private:
+  std::unique_ptr<C> core_;
+};
+
+using ChannelFactory = std::function<absl::StatusOr<std::unique_ptr<Channel>>(
+    Channel::Options, Channel::Handler*)>;
+
+struct EngineServiceOptions {
+  Role role = Role::kUnspecified;
+  std::string name;             // for people and logs
+  InstanceId instance;          // drawn at start
+  uint64_t arena = 0;           // equal in engines that share `memory`; 0 = private
+  std::string listen_address;   // for peers; empty: none
+  std::string advertised_address;  // what peers are told; empty: 127.0.0.1 and the bound port
+  std::vector<std::string> routers;
+  pb::Geometry geometry;
+  KvMemory memory;
+  std::unique_ptr<EngineCore> core;
+  std::unique_ptr<Model> model;
+  // Made with the wake-up of the step thread; null when every peer shares the arena.
+  std::function<absl::StatusOr<std::unique_ptr<kv::Transfer>>(std::function<void()> wake)>
+      make_transfer;
+  ChannelFactory make_channel;
+  Duration transfer_delay{0};   // for tests: each read starts this much later
+  Duration dial_timeout = std::chrono::seconds(5);
+  size_t inbox_capacity = 16384;
+  std::function<void()> on_poisoned;
+  std::string build;
+};
+
+class EngineService final : private Channel::Handler {
+ public:
+  static absl::StatusOr<std::unique_ptr<EngineService>> Create(EngineServiceOptions options);
+  ~EngineService() override;  // Stop
+
+  void Start();
+  // Asks the core to finish what runs; `drained` runs once on the step thread when nothing is left.
+  void Drain(Instant deadline, Task drained);
+  // Leaves at once: joins the step thread and closes every link.
+  void Stop();
+
+  // At most 50 ms old.
+  EngineState state() const;
+  std::string address() const { return options_.advertised_address; }
+  InstanceId instance() const { return options_.instance; }
+  Role role() const { return options_.role; }
+  const std::string& name() const { return options_.name; }
+  // Advances with every turn of the step thread while there is work.
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  // True while a step runs or requests are held.
+  bool busy() const { return busy_.load(std::memory_order_relaxed); }
+  uint32_t routers_up() const { return routers_up_.load(std::memory_order_relaxed); }
+  kv::TransferStats transfer_stats() const;
+
+ private:
+  struct Item {
+    enum class Kind : uint8_t { kUp, kDown, kMessage, kDrain, kWake };
+    Kind kind = Kind::kWake;
+    PeerId peer;
+    std::string address;  // kUp of a dialled peer
+    std::unique_ptr<pb::Envelope> message;
+    Instant deadline = kNever;
+  };
+  struct Peer {
+    PeerId id;
+    InstanceId instance;       // 0 until its Hello was accepted
+    Role role = Role::kUnspecified;
+    InstanceId dialled_for;    // we dialled this instance, not a router
+    bool router_dial = false;
+    bool up = false;
+    Instant dial_deadline = kNever;
+  };
+  struct DelayedFetch {
+    Instant due;
+    Fetch fetch;
+  };
+
+  explicit EngineService(EngineServiceOptions options);
+
+  // Channel::Handler, on the channel's thread.
+  void OnUp(PeerId peer, std::string_view address) override;
+  void OnDown(PeerId peer, const absl::Status& why) override;
+  bool OnMessage(PeerId peer, std::string&& bytes) override;
+
+  // All below on the step thread.
+  void Run();
+  void Handle(Instant now, Item& item);
+  void HandleMessage(Instant now, PeerId from, const pb::Envelope& message);
+  void HandleHello(Instant now, Peer& peer, const pb::Hello& hello);
+  absl::Status CheckHello(const pb::Hello& hello) const;
+  void LosePeer(Instant now, PeerId id);
+  void Deliver(Instant now, const EngineEvent& event);
+  void Perform(Instant now);
+  void PerformDial(Instant now, const EngineActions::Dial& dial);
+  void PerformSend(EngineActions::Send& send);
+  void PerformFetch(Instant now, Fetch fetch);
+  void PostFetch(const Fetch& fetch);
+  void PerformTokens();
+  void AddChecksums(InstanceId to, pb::Envelope* message) const;
+  void SendTo(InstanceId to, const pb::Envelope& message);
+  void PollTransfer(Instant now);
+  void RunStep(Instant now);
+  void CheckDials(Instant now);
+  void Publish(Instant now);
+  Duration IdleWait(Instant now) const;
+  pb::Hello MakeHello() const;
+
+  EngineServiceOptions options_;  // constant after Create, but for the owned parts
+  std::unique_ptr<Channel> channel_;
+  std::thread thread_;
+  BoundedQueue<Item> inbox_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> wake_queued_{false};
+  std::atomic<uint64_t> progress_{0};
+  std::atomic<bool> busy_{false};
+  std::atomic<uint32_t> routers_up_{0};
+  bool started_ = false;  // owner's thread
+
+  mutable absl::Mutex mu_;
+  EngineState published_ ABSL_GUARDED_BY(mu_);
+  kv::TransferStats published_transfer_ ABSL_GUARDED_BY(mu_);
+  Task drained_ ABSL_GUARDED_BY(mu_);
+
+  // Owned by the step thread.
+  std::unique_ptr<kv::Transfer> transfer_;
+  EngineActions actions_;
+  StepResult result_;
+  const StepPlan* launched_ = nullptr;
+  absl::flat_hash_map<uint64_t, Peer> peers_;               // by PeerId
+  absl::flat_hash_map<InstanceId, PeerId> peer_of_;          // accepted, up
+  absl::flat_hash_map<InstanceId, uint64_t> arena_of_;
+  absl::flat_hash_map<uint64_t, FetchId> fetch_of_;          // by TransferId
+  absl::flat_hash_map<FetchId, uint64_t> transfer_of_;
+  std::vector<DelayedFetch> delayed_;
+  std::vector<FetchDone> refused_;  // fetches that could not start
+  std::vector<PeerId> refused_peers_;
+  Instant published_at_{};
+};
+
+}  // namespace weir::engine
