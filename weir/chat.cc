@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weir/commands.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "base/net/http_client.h"
+#include "base/stdx/bytes.h"
+
+namespace weir {
+namespace {
+
+using nlohmann::json;
+
+std::atomic<bool> g_cancel{false};  // set by the signal handler, read by the client's poll
+
+void OnInterrupt(int) { g_cancel.store(true, std::memory_order_relaxed); }
+
+// Writes one turn to the terminal: reasoning apart from the answer, tool calls as lines.
+class Printer {
+ public:
+  explicit Printer(bool color) : color_(color) {}
+
+  void Reasoning(const std::string& text) {
+    if (text.empty()) return;
+    Switch(Mode::kReasoning);
+    Put(text);
+  }
+  void Content(const std::string& text) {
+    if (text.empty()) return;
+    Switch(Mode::kContent);
+    Put(text);
+  }
+  void ToolCall(const std::string& name, const std::string& arguments) {
+    if (!name.empty()) {
+      Switch(Mode::kNone);
+      Put("[tool] " + name + " ");
+    }
+    Put(arguments);
+  }
+  void End() {
+    Switch(Mode::kNone);
+    std::fflush(stdout);
+  }
+
+ private:
+  enum class Mode { kNone, kReasoning, kContent };
+
+  void Switch(Mode mode) {
+    if (mode == mode_) return;
+    if (mode_ == Mode::kReasoning && color_) std::fputs("\x1b[0m", stdout);
+    if (!fresh_line_) Put("\n");
+    if (mode == Mode::kReasoning) std::fputs(color_ ? "\x1b[2m" : "(thinking) ", stdout);
+    mode_ = mode;
+  }
+  void Put(const std::string& text) {
+    if (text.empty()) return;
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    fresh_line_ = text.back() == '\n';
+  }
+
+  const bool color_;
+  Mode mode_ = Mode::kNone;
+  bool fresh_line_ = true;
+};
+
+std::string TextOr(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string ErrorText(const HttpAnswer& answer) {
+  const json body = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  std::string message = "HTTP " + std::to_string(answer.status);
+  if (body.is_object() && body.contains("error") && body["error"].is_object()) {
+    message += ": " + TextOr(body["error"], "message");
+  }
+  return message;
+}
+
+class Conversation {
+ public:
+  Conversation(const ChatArgs& args, bool color) : args_(args), color_(color) {
+    messages_ = json::array();
+    if (!args.system.empty()) messages_.push_back({{"role", "system"}, {"content", args.system}});
+  }
+
+  void Reset() {
+    messages_ = json::array();
+    if (!args_.system.empty()) messages_.push_back({{"role", "system"}, {"content", args_.system}});
+  }
+
+  // Asks, streams the answer and remembers both. Returns false when nothing was answered.
+  bool Turn(const std::string& text) {
+    messages_.push_back({{"role", "user"}, {"content", text}});
+    HttpCall call;
+    call.method = "POST";
+    call.url = args_.url + "/v1/chat/completions";
+    call.headers = {{"content-type", "application/json"}};
+    if (!args_.api_key.empty()) call.headers.push_back({"authorization", "Bearer " + args_.api_key});
+    json body = {{"messages", messages_}, {"stream", true}};
+    if (!args_.model.empty()) body["model"] = args_.model;
+    if (args_.max_tokens > 0) body["max_tokens"] = args_.max_tokens;
+    if (args_.temperature >= 0) body["temperature"] = args_.temperature;
+    call.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+    call.cancel = &g_cancel;
+    g_cancel = false;
+
+    Printer printer(color_);
+    std::string content;
+    std::string failure;
+    const absl::StatusOr<HttpAnswer> answer = HttpLines(call, [&](std::string_view line) {
+      return Line(line, &printer, &content, &failure);
+    });
+    printer.End();
+    return Close(answer, content, failure);
+  }
+
+ private:
+  bool Line(std::string_view line, Printer* printer, std::string* content, std::string* failure) {
+    if (line.substr(0, 5) != "data:") return true;
+    line.remove_prefix(5);
+    while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+    if (line == "[DONE]") return false;
+    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object()) return true;
+    if (event.contains("error") && event["error"].is_object()) {
+      *failure = TextOr(event["error"], "message");
+      return true;
+    }
+    if (!event.contains("choices") || !event["choices"].is_array()) return true;
+    for (const json& choice : event["choices"]) {
+      if (!choice.is_object() || !choice.contains("delta")) continue;
+      const json& delta = choice["delta"];
+      printer->Reasoning(TextOr(delta, "reasoning_content"));
+      const std::string part = TextOr(delta, "content");
+      printer->Content(part);
+      *content += part;
+      if (!delta.contains("tool_calls") || !delta["tool_calls"].is_array()) continue;
+      for (const json& tool : delta["tool_calls"]) {
+        if (!tool.is_object() || !tool.contains("function")) continue;
+        printer->ToolCall(TextOr(tool["function"], "name"), TextOr(tool["function"], "arguments"));
+      }
+    }
+    return true;
+  }
+
+  bool Close(const absl::StatusOr<HttpAnswer>& answer, const std::string& content,
+             const std::string& failure) {
+    std::string problem = failure;
+    if (!answer.ok() && !g_cancel) {
+      problem = std::string(StdView(answer.status().message()));
+    } else if (answer.ok() && answer->status != 200) {
+      problem = ErrorText(*answer);
+    }
+    if (g_cancel) std::fputs("(cancelled)\n", stdout);
+    if (!problem.empty()) std::fprintf(stderr, "weir chat: %s\n", problem.c_str());
+    if (content.empty() && (g_cancel || !problem.empty())) {
+      messages_.erase(messages_.size() - 1);  // the question was not answered: not part of history
+      return false;
+    }
+    messages_.push_back({{"role", "assistant"}, {"content", content}});
+    return problem.empty();
+  }
+
+  const ChatArgs& args_;
+  const bool color_;
+  json messages_;
+};
+
+constexpr char kHelp[] =
+    "/reset forgets the conversation, /exit leaves, Ctrl-C cancels an answer, Ctrl-D leaves.\n";
+
+}  // namespace
+
+int RunChat(const ChatArgs& args) {
+  struct sigaction action = {};
+  action.sa_handler = OnInterrupt;  // no SA_RESTART: a read at the prompt returns
+  sigaction(SIGINT, &action, nullptr);
+  const bool color = isatty(STDOUT_FILENO) != 0;
+  Conversation conversation(args, color);
+  if (!args.once.empty()) return conversation.Turn(args.once) ? 0 : 1;
+
+  if (color) std::printf("Talking to %s. %s", args.url.c_str(), kHelp);
+  std::string line;
+  while (true) {
+    g_cancel = false;
+    std::fputs(color ? "\x1b[1m> \x1b[0m" : "> ", stdout);
+    std::fflush(stdout);
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty()) continue;
+    if (line == "/exit" || line == "/quit") break;
+    if (line == "/help") {
+      std::fputs(kHelp, stdout);
+    } else if (line == "/reset") {
+      conversation.Reset();
+    } else {
+      conversation.Turn(line);
+    }
+  }
+  std::fputs("\n", stdout);
+  return 0;
+}
+
+}  // namespace weir

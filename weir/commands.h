@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The subcommands of the one program. main.cc parses the command line into these; each runs on the
+// main thread until it is done and returns the exit code: 0 done, 1 failed, 2 bad usage or
+// configuration, 70 a bug or a poisoned device.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/stdx/ids.h"
+
+namespace weir {
+
+// Where the configuration of a service comes from; later ones win: file, environment, --set.
+struct ServiceArgs {
+  std::string config_file;
+  std::vector<std::string> sets;  // "section.key=value"
+  std::string model;              // directory; stands for model.path
+  int port = -1;                  // stands for the HTTP port of router.http_address
+  bool dump_config = false;
+  bool check_config = false;
+};
+
+// Every role in one process.
+int RunServe(const ServiceArgs& args);
+// One role in this process.
+int RunRouter(const ServiceArgs& args);
+int RunEngine(Role role, const ServiceArgs& args);
+
+struct ChatArgs {
+  std::string url = "http://127.0.0.1:8080";
+  std::string model;
+  std::string system;
+  std::string once;     // ask this, print the answer, leave
+  std::string api_key;
+  int max_tokens = 0;   // 0: the server's default
+  double temperature = -1;
+};
+int RunChat(const ChatArgs& args);
+
+struct BenchArgs {
+  std::string what;  // steploop, router or transfer
+  std::vector<std::string> rest;
+};
+int RunBench(const BenchArgs& args);
+
+int RunSimulate(const std::vector<std::string>& args);
+
+}  // namespace weir

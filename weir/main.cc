@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+
+#include "weir/commands.h"
+#include "weir/version.h"
+
+namespace {
+
+void AddService(CLI::App* app, weir::ServiceArgs* args) {
+  app->add_option("--config", args->config_file, "YAML or JSON file (deploy/config has examples)");
+  app->add_option("--set", args->sets, "Override one setting, for example router.deadline_ms=5000");
+  app->add_option("--model", args->model, "Checkpoint directory (model.path)");
+  app->add_flag("--dump-config", args->dump_config, "Print the effective configuration and exit");
+  app->add_flag("--check-config", args->check_config, "Exit with 0 if the configuration is good, 2 if not");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "weir serves DeepSeek-family language models.\n\n"
+      "Examples:\n"
+      "  weir serve --model deploy/models/hash\n"
+      "  weir chat --url http://127.0.0.1:8080\n"
+      "  weir decode --config deploy/config/decode.yaml --set decode.slots=64\n"};
+  app.set_version_flag("--version", weir::kVersion);
+  app.require_subcommand(1);
+
+  weir::ServiceArgs service;
+  CLI::App* serve = app.add_subcommand("serve", "Run every role in one process");
+  AddService(serve, &service);
+  serve->add_option("--port", service.port, "HTTP port; 0 picks one")->check(CLI::Range(0, 65535));
+  CLI::App* router = app.add_subcommand("router", "Run the router: HTTP in front, engines behind");
+  AddService(router, &service);
+  router->add_option("--port", service.port, "HTTP port; 0 picks one")->check(CLI::Range(0, 65535));
+  CLI::App* prefill = app.add_subcommand("prefill", "Run a prefill engine");
+  AddService(prefill, &service);
+  CLI::App* decode = app.add_subcommand("decode", "Run a decode engine");
+  AddService(decode, &service);
+
+  weir::ChatArgs chat_args;
+  CLI::App* chat = app.add_subcommand("chat", "Talk to a running server in the terminal");
+  chat->add_option("--url", chat_args.url, "Address of the server")->capture_default_str();
+  chat->add_option("--model", chat_args.model, "Model name; the server's only one if not given");
+  chat->add_option("--system", chat_args.system, "System prompt");
+  chat->add_option("--once", chat_args.once, "Ask this, print the answer, leave");
+  chat->add_option("--api-key", chat_args.api_key, "Sent as a bearer token");
+  chat->add_option("--max-tokens", chat_args.max_tokens, "Limit of the answer");
+  chat->add_option("--temperature", chat_args.temperature, "0 for greedy");
+
+  weir::BenchArgs bench_args;
+  CLI::App* bench = app.add_subcommand("bench", "Measure a part: steploop, router or transfer");
+  bench->add_option("what", bench_args.what, "steploop, router or transfer")->required();
+  bench->allow_extras();
+
+  CLI::App* simulate =
+      app.add_subcommand("simulate", "Run a cluster of the production cores on a fake clock");
+  simulate->allow_extras();
+  simulate->prefix_command();
+
+  CLI11_PARSE(app, argc, argv);
+  if (serve->parsed()) return weir::RunServe(service);
+  if (router->parsed()) return weir::RunRouter(service);
+  if (prefill->parsed()) return weir::RunEngine(weir::Role::kPrefill, service);
+  if (decode->parsed()) return weir::RunEngine(weir::Role::kDecode, service);
+  if (chat->parsed()) return weir::RunChat(chat_args);
+  if (bench->parsed()) {
+    bench_args.rest = bench->remaining();
+    return weir::RunBench(bench_args);
+  }
+  if (simulate->parsed()) return weir::RunSimulate(simulate->remaining());
+  return 2;
+}

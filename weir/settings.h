@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The effective configuration of a process: file, environment and --set into one message, with the
+// checks that need to know what a setting means. Main thread, at start.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/stdx/status.h"
+#include "proto/config.pb.h"
+#include "weir/commands.h"
+
+namespace weir {
+
+// What the process runs; decides which sections are required.
+struct Roles {
+  bool router = false;
+  bool prefill = false;
+  bool decode = false;
+};
+
+// kBadField with one line per problem.
+absl::StatusOr<v1::Config> LoadSettings(const ServiceArgs& args, const Roles& roles);
+
+// Prints problems, --dump-config and --check-config; the exit code if the process is done with that.
+// Configures the log otherwise.
+std::optional<int> AnswerConfigFlags(const ServiceArgs& args,
+                                     const absl::StatusOr<v1::Config>& config);
+
+// The served name: configured, or the last part of the directory's path.
+std::string ModelNameOf(const v1::ModelConfig& model);
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+// "host:port". kBadField naming `field` for anything else.
+absl::StatusOr<HostPort> ParseHostPort(const std::string& address, const std::string& field);
+
+}  // namespace weir
