@@ -117,10 +117,15 @@ class Conversation {
     Printer printer(color_);
     std::string content;
     std::string failure;
+    bool done = false;
     const absl::StatusOr<HttpAnswer> answer = HttpLines(call, [&](std::string_view line) {
-      return Line(line, &printer, &content, &failure);
+      done = line == "data: [DONE]";
+      return !done && Line(line, &printer, &content, &failure);
     });
     printer.End();
+    if (!done && failure.empty() && answer.ok() && answer->status == 200) {
+      failure = "the answer broke off";
+    }
     return Close(answer, content, failure);
   }
 
@@ -129,7 +134,6 @@ class Conversation {
     if (line.substr(0, 5) != "data:") return true;
     line.remove_prefix(5);
     while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
-    if (line == "[DONE]") return false;
     const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object()) return true;
     if (event.contains("error") && event["error"].is_object()) {
@@ -176,15 +180,43 @@ class Conversation {
   json messages_;
 };
 
+// The model to ask for: the one given, else the first that the server lists; empty with a line on
+// stderr if there is no answer.
+std::string ChooseModel(const ChatArgs& args) {
+  if (!args.model.empty()) return args.model;
+  HttpCall call;
+  call.url = args.url + "/v1/models";
+  if (!args.api_key.empty()) call.headers.push_back({"authorization", "Bearer " + args.api_key});
+  const absl::StatusOr<HttpAnswer> answer = HttpFetch(call);
+  std::string problem = "the server lists no model";
+  if (!answer.ok()) {
+    problem = std::string(StdView(answer.status().message()));
+  } else if (answer->status != 200) {
+    problem = ErrorText(*answer);
+  } else {
+    const json body = json::parse(answer->body, nullptr, /*allow_exceptions=*/false);
+    if (body.is_object() && body.contains("data") && body["data"].is_array()) {
+      for (const json& model : body["data"]) {
+        if (const std::string id = TextOr(model, "id"); !id.empty()) return id;
+      }
+    }
+  }
+  std::fprintf(stderr, "weir chat: %s\n", problem.c_str());
+  return {};
+}
+
 constexpr char kHelp[] =
     "/reset forgets the conversation, /exit leaves, Ctrl-C cancels an answer, Ctrl-D leaves.\n";
 
 }  // namespace
 
-int RunChat(const ChatArgs& args) {
+int RunChat(const ChatArgs& given) {
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;  // no SA_RESTART: a read at the prompt returns
   sigaction(SIGINT, &action, nullptr);
+  ChatArgs args = given;
+  args.model = ChooseModel(given);
+  if (args.model.empty()) return 1;
   const bool color = isatty(STDOUT_FILENO) != 0;
   Conversation conversation(args, color);
   if (!args.once.empty()) return conversation.Turn(args.once) ? 0 : 1;
