@@ -123,7 +123,7 @@ enum class Api : uint8_t { kChat, kCompletions };
 
 struct ChatRequest {
   Api api = Api::kChat;
-  std::string model;
+  std::string model;  // empty where the client named none: the server chooses
   Conversation conversation;     // kChat
   std::optional<RawPrompt> raw;  // kCompletions
   Sampling sampling;

@@ -179,7 +179,6 @@ absl::StatusOr<bool> ReadCommonField(std::string_view key, JsonValue value,
 }
 
 absl::Status CheckCommonFields(bool stream_options_given, ChatRequest* request) {
-  if (request->model.empty()) return BadField("model", "is required");
   if (request->sampling.top_p <= 0) return BadField("top_p", "must be greater than 0");
   if (request->sampling.repetition_penalty <= 0) {
     return BadField("repetition_penalty", "must be greater than 0");

@@ -122,7 +122,6 @@ TEST(ParseChat, EveryRefusalNamesTheField) {
       {R"("top_logprobs":1000000000)", "top_logprobs"},
       {R"("top_logprobs":3)", "top_logprobs"},
       {R"("model":5)", "model"},
-      {R"("model":"")", "model"},
       {R"("messages":[])", "messages"},
       {R"("messages":{})", "messages"},
       {R"("messages":[5])", "messages[0]"},
@@ -180,7 +179,6 @@ TEST(ParseChat, EveryRefusalNamesTheField) {
         << refusal.message;
   }
   EXPECT_EQ(ChatRefusal("{}").param, "messages");
-  EXPECT_EQ(ChatRefusal(R"({"messages":[{"role":"user","content":"x"}]})").param, "model");
 }
 
 TEST(ParseChat, ForcedCallTurnsUnaskedThinkingOff) {
