@@ -152,6 +152,7 @@ void Answer::Flush() {
     if (!more && !done) {
       WEIR_REACHED("answer: client is slow");
       paused_ = true;
+      self_ = shared_from_this();
       options_.responder->OnDrained([weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->Resume();
       });
@@ -163,6 +164,7 @@ void Answer::Flush() {
 }
 
 void Answer::Resume() {
+  const std::shared_ptr<Answer> self = std::move(self_);
   if (over_) return;
   paused_ = false;
   for (size_t i = 0; i < choices_.size() && !over_; ++i) {
@@ -185,6 +187,7 @@ void Answer::KeepAlive(Instant now, Duration silence) {
 }
 
 void Answer::Abandon() {
+  const std::shared_ptr<Answer> self = std::move(self_);
   if (over_) return;
   WEIR_REACHED("answer: client went away");
   over_ = true;

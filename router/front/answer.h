@@ -86,6 +86,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   bool begun_ = false;          // Response::Start was called
   bool head_sent_ = false;
   bool paused_ = false;         // the client takes nothing
+  std::shared_ptr<Answer> self_;  // set while paused: the core may be through with it before
   bool over_ = false;
   std::vector<std::string> leaked_;  // only a planted bug fills it
 };
