@@ -142,6 +142,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool reading_ = false;
   bool opened_ = false;    // the peer's hello came
   bool closing_ = false;   // finish once the queue is empty
+  bool mute_ = false;      // a write failed; nothing more can be written
   bool lost_ = false;      // the call is over; no Start call any more, except the finish
   bool finished_ = false;
   std::optional<absl::Status> why_;  // our own reason to end it
@@ -168,7 +169,7 @@ grpc::Slice OwningSlice(std::string text) {
 
 bool Stream::Send(std::string bytes) {
   std::lock_guard lock(mu_);
-  if (!opened_ || closing_ || lost_ || bytes.size() > shared_->options.message_bytes_max) return false;
+  if (!opened_ || closing_ || lost_ || mute_ || bytes.size() > shared_->options.message_bytes_max) return false;
   const size_t cost = bytes.size() + kEntryBytes;
   const bool full = queue_bytes_ + cost > shared_->options.send_queue_bytes_max;
   if (full && !queue_.empty()) return false;
@@ -180,7 +181,7 @@ bool Stream::Send(std::string bytes) {
 
 // Starts the next frame: as many queued messages as fit a batch, or one long one.
 void Stream::WriteNext() {
-  if (writing_ || lost_ || queue_.empty()) return FinishIfIdle();
+  if (writing_ || lost_ || mute_ || queue_.empty()) return FinishIfIdle();
   std::vector<grpc::Slice> slices;
   std::string small;
   size_t batched = 0;
@@ -204,10 +205,16 @@ void Stream::WriteNext() {
 }
 
 void Stream::Written(bool ok) {
-  if (!ok) Lost();
+  if (!ok && !ReadsAfterFinish()) Lost();
   std::lock_guard lock(mu_);
   writing_ = false;
   write_buffer_.Clear();
+  if (!ok) {
+    // A client hears of the call's end only behind the messages before it, so it reads on.
+    WEIR_REACHED("channel: write failed before the read");
+    mute_ = true;
+    ReadNext();
+  }
   WriteNext();
 }
 
@@ -341,6 +348,7 @@ void Stream::Abort(absl::Status why) {
   std::lock_guard lock(mu_);
   if (!why_) why_ = std::move(why);
   Cancel();
+  ReadNext();  // where reading paused, to be told of the end
 }
 
 void Stream::Lost() {
@@ -356,7 +364,7 @@ void Stream::Beat(Instant now, bool forgive) {
     std::lock_guard lock(mu_);
     if (forgive || !reading_) heard_ = now;
     silence = now - heard_;
-    if (opened_ && !closing_ && !lost_ && !writing_) {
+    if (opened_ && !closing_ && !lost_ && !mute_ && !writing_) {
       queue_.push_back({FrameKind::kHeartbeat, {}});
       queue_bytes_ += kEntryBytes;
       WriteNext();
@@ -409,26 +417,15 @@ class ClientStream final : public Stream,
 
   void OnReadDone(bool ok) override {
     Read(ok);
-    if (!ok) LetGo();
+    if (!ok) RemoveHold();  // once: no read follows a failed one
   }
-  void OnWriteDone(bool ok) override {
-    Written(ok);
-    if (!ok) LetGo();
-  }
+  void OnWriteDone(bool ok) override { Written(ok); }
   void OnDone(const grpc::Status& status) override {
     Done(Error(Reason::kPeerLost, status.ok() ? "the peer closed the link"
                                               : "the link broke: " + status.error_message()));
   }
-  void LetGo() {
-    {
-      std::lock_guard lock(mu_);
-      if (std::exchange(let_go_, true)) return;
-    }
-    RemoveHold();
-  }
 
   grpc::ClientContext context_;
-  bool let_go_ = false;  // guarded by mu_
 };
 
 class ServerStream final : public Stream, public grpc::ServerGenericBidiReactor {
