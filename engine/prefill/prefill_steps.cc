@@ -113,6 +113,11 @@ void PrefillCore::Impl::Handle(const StepDone& event) {
         WEIR_CHECK(accepted->slot == row.slot && accepted->count == 1);
       }
       Commit(held, row, result, accepted);
+    } else if (row.count > config_.model.draft_max + 1) {
+      // Rings keep the rows that a repeated step must read only behind so many new ones (windows
+      // have 2(gamma + 1) rows to spare); a longer chunk has overwritten them.
+      WEIR_REACHED("prefill: a void chunk starts the prompt anew");
+      held->computed = 0;
     }
     AfterStepOf(held);
   }
