@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/obs/json_text.h"
+#include "base/stdx/check.h"
 
 namespace weir {
 namespace {
@@ -141,11 +142,13 @@ absl::StatusOr<std::unique_ptr<NdjsonTraceSink>> NdjsonTraceSink::Create(
 }
 
 NdjsonTraceSink::NdjsonTraceSink(std::unique_ptr<Files> files, size_t queue_capacity)
-    : files_(std::move(files)), queue_(queue_capacity), writer_([this] { Write(); }) {}
+    : files_(std::move(files)), queue_(queue_capacity) {
+  WEIR_CHECK(writer_.TryRun([this] { Write(); }));
+}
 
 NdjsonTraceSink::~NdjsonTraceSink() {
   queue_.Close();
-  writer_.join();
+  writer_.Close();
 }
 
 void NdjsonTraceSink::Record(const TracePoint& point) {

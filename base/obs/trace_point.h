@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <variant>
 
+#include "base/runtime/pool.h"
 #include "base/stdx/bounded_queue.h"
 #include "base/stdx/status.h"
 
@@ -125,7 +125,7 @@ class NdjsonTraceSink : public TracePointSink {
   std::unique_ptr<Files> files_;  // owned by the writer thread
   BoundedQueue<TracePoint> queue_;
   std::atomic<uint64_t> dropped_{0};
-  std::thread writer_;
+  Pool writer_{1, 1};
 };
 
 }  // namespace weir
