@@ -40,6 +40,7 @@ struct ResponseHead {
   int64_t created = 0;      // seconds since 1970
   std::string model;        // as the client named it
   std::string fingerprint;  // empty: null
+  std::string request_id;   // what an error names; empty: `id`
 };
 
 enum class UsageField : uint8_t { kAbsent, kNull, kValue };

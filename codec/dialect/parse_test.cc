@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/stdx/random.h"
 #include "base/stdx/status.h"
 #include "codec/dialect/chat.h"
 #include "codec/dialect/completions.h"
@@ -233,6 +234,31 @@ TEST(ParseChat, EveryPrefixOfABodyIsRefusedCleanly) {
   for (size_t size = 0; size < body.size(); ++size) {
     EXPECT_FALSE(ParseChat(std::string_view(body).substr(0, size), RequestLimits{}).ok());
   }
+}
+
+// Damaged bodies are parsed or refused, nothing else; the sanitizers watch.
+TEST(ParseChat, DamagedBodiesAreRefusedOrRead) {
+  const std::string body = Chat(R"("stop":["a"],"n":2,"logit_bias":{"1":2},"thinking":{"type":
+      "enabled"},"messages":[{"role":"user","content":[{"type":"text","text":"\u00e9\ud83e\udd80"}]},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f",
+      "arguments":"{}"}}]},{"role":"tool","tool_call_id":"1","content":"x"}],"tools":[{"type":
+      "function","function":{"name":"f","parameters":{"type":"object","a":[1,2.5e3,null]}}}])");
+  ASSERT_TRUE(ParseChat(body, RequestLimits{}).ok());
+  constexpr std::string_view kBytes = "\"{}[],:0129eE+-.\\u/ntf\x00\xff\xc3";
+  Random random(17);
+  int read = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::string damaged = body;
+    for (uint64_t n = 1 + random.Below(3); n > 0; --n) {
+      damaged[random.Below(damaged.size())] = kBytes[random.Below(kBytes.size())];
+    }
+    const auto got = ParseChat(damaged, RequestLimits{});
+    read += got.ok();
+    if (!got.ok()) {
+      EXPECT_EQ(ReasonOf(got.status()), Reason::kBadField);
+    }
+  }
+  EXPECT_GT(read, 0);
 }
 
 TEST(ParseCompletions, ReadsEveryKindOfPrompt) {

@@ -147,10 +147,11 @@ class OpenAiResponse final : public Response {
     if (done()) return;
     for (Choice& choice : choices_) choice.open = false;
     open_choices_ = 0;
+    const std::string& request_id = head_.request_id.empty() ? head_.id : head_.request_id;
     if (options_.stream) {
-      AppendErrorEvent(status, ErrorShape::kOpenAi, head_.id, out);
+      AppendErrorEvent(status, ErrorShape::kOpenAi, request_id, out);
     } else {
-      AppendErrorBody(status, ErrorShape::kOpenAi, head_.id, out);
+      AppendErrorBody(status, ErrorShape::kOpenAi, request_id, out);
     }
   }
 

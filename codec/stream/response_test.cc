@@ -24,7 +24,7 @@ struct Exchange {
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     request = *parsed;
     prompt = *renderer->Render(request, 100000);
-    response = Response::Create(request, prompt, tokenizer, {"7", 99, request.model, "fp"});
+    response = Response::Create(request, prompt, tokenizer, {"7", 99, request.model, "fp", "req-1"});
     response->Start(&out);
   }
 
@@ -216,6 +216,14 @@ TEST(ChatBody, SeveralChoicesInterleaved) {
   EXPECT_EQ(body["choices"][0]["message"]["content"], "b");
   EXPECT_EQ(body["choices"][1]["message"]["content"], "a");
   EXPECT_EQ(body["usage"]["completion_tokens"], 2);
+}
+
+TEST(ChatStream, AnInternalFailureNamesTheRequest) {
+  Exchange exchange(Body(R"(,"stream":true)"));
+  exchange.response->Fail(absl::InternalError("detail"), &exchange.out);
+  const std::string message = exchange.Events().back()["error"]["message"];
+  EXPECT_NE(message.find("req-1"), std::string::npos);
+  EXPECT_EQ(message.find("detail"), std::string::npos);
 }
 
 TEST(ChatBody, Failure) {
