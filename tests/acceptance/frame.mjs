@@ -10,7 +10,7 @@ import { existsSync, mkdtempSync, openSync, closeSync, readFileSync, rmSync, wri
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const kRoot = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
@@ -223,6 +223,8 @@ export class Weir {
   }
 }
 
+const servedAt = new Map();  // url -> model name, for requests that name none
+
 // `weir serve`: every role in one process.
 export async function startServe({ model, set = {}, environment, port } = {}) {
   const chosen = port ?? await freePort();
@@ -230,6 +232,7 @@ export async function startServe({ model, set = {}, environment, port } = {}) {
   for (const [key, value] of Object.entries(set)) argv.push('--set', `${key}=${value}`);
   const weir = new Weir('serve', argv, environment);
   const url = `http://127.0.0.1:${chosen}`;
+  servedAt.set(url, basename(model));
   await weir.ready(url);
   return { url, processes: [{ role: 'serve', weir, admin: url }], all: [weir], stop: () => weir.stop() };
 }
@@ -243,6 +246,7 @@ export class Cluster {
     cluster.httpPort = await freePort();
     cluster.peerPort = await freePort();
     cluster.url = `http://127.0.0.1:${cluster.httpPort}`;
+    servedAt.set(cluster.url, basename(model));
     cluster.router = await cluster.add('router');
     for (let i = 0; i < decode; ++i) await cluster.add('decode');
     for (let i = 0; i < prefill; ++i) await cluster.add('prefill');
@@ -369,8 +373,10 @@ export function stream(url, path, body, { onChunk, headers = {}, timeout = 12000
   });
 }
 
+export const modelAt = (url) => servedAt.get(url);
+
 // Token ids in, text out: what most scripts compare. `seed` makes it sampled, else greedy.
-export function complete(url, ids, { maxTokens = 32, seed, model, extra = {}, ...options } = {}) {
+export function complete(url, ids, { maxTokens = 32, seed, model = modelAt(url), extra = {}, ...options } = {}) {
   const sampling = seed === undefined ? { temperature: 0 } : { temperature: 1, seed };
   return stream(url, '/v1/completions', { model, prompt: ids, max_tokens: maxTokens, ...sampling, stream_options: { include_usage: true }, ...extra }, options);
 }
