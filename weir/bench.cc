@@ -126,10 +126,12 @@ int BenchTransfer(bool quick, bool json) {
     absl::StatusOr<std::unique_ptr<kv::Carrier>> reader = make();
     kv::TransferBenchOptions options;
     if (quick) options.seconds = 0.05;
-    absl::StatusOr<std::vector<kv::TransferRate>> rates = owner.status();
-    if (owner.ok() && reader.ok()) {
-      rates = kv::MeasureTransfer(*std::move(owner), *std::move(reader), options);
-    }
+    const auto measure = [&]() -> absl::StatusOr<std::vector<kv::TransferRate>> {
+      WEIR_TRY(owner.status());
+      WEIR_TRY(reader.status());
+      return kv::MeasureTransfer(*std::move(owner), *std::move(reader), options);
+    };
+    const absl::StatusOr<std::vector<kv::TransferRate>> rates = measure();
     if (!rates.ok()) {
       std::fprintf(stderr, "weir bench transfer: %s\n",
                    std::string(StdView(rates.status().message())).c_str());
