@@ -246,9 +246,10 @@ void DecodeCore::Impl::Seat(const Waiting& waiting, SlotId slot) {
 
 void DecodeCore::Impl::OnRenew(const pb::Renew& m) {
   for (const pb::RequestKey& key : m.keys()) {
-    const RequestKey request = KeyFrom(key).request;
+    const auto [request, attempt] = KeyFrom(key);
     const auto found = by_key_.find(request);
-    if (found == by_key_.end()) continue;
+    // Another attempt than ours is alive elsewhere; ours may go.
+    if (found == by_key_.end() || found->second.attempt != attempt) continue;
     const Place& place = found->second;
     const Duration lease = place.slot.value < 0 ? place.waiting->lease : At(place.slot)->lease;
     (void)leases_.Renew(request, now_ + lease);

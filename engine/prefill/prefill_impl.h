@@ -68,8 +68,12 @@ class PrefillCore::Impl {
   // prefill_steps.cc
   void Handle(const StepDone& event);
   void Admit();
+  bool TrySeat(Held* held);
   bool MakeRoom(Held* held, uint32_t blocks);
   void EvictOldestRetained();
+  // Takes what was computed away again; the request has to be computed anew.
+  void Strip(Held* held);
+  Held* YoungestWaiting();
   void Launch();
   void Commit(Held* held, const StepRow& row, const StepResult& result, const Accepted* accepted);
   void AfterStepOf(Held* held);

@@ -11,29 +11,42 @@ namespace weir::engine {
 
 void PrefillCore::Impl::Admit() {
   while (!queue_.empty() && !free_slots_.empty()) {
-    Held* held = queue_.front();
-    const auto count = static_cast<Position>(held->tokens.size());
-    if (!MakeRoom(held, config_.model.layout.BlocksFor(count))) return;
-    queue_.pop_front();
-    held->listed = false;
-    held->phase = Phase::kComputing;
-    held->slot = free_slots_.back();
-    free_slots_.pop_back();
-    const auto index = static_cast<size_t>(held->slot.value);
-    slots_[index] = held;
-    SlotView& view = views_[index];
-    for (int part = 0; part < kPartCount; ++part) view.pages[part] = held->table.pages[part];
-    view.state = held->table.state;
-    view.sampling = &held->sampling;
-    view.emitted = std::span<const TokenId>(held->tokens).subspan(held->prompt_tokens);
-    view.prompt_tokens = held->prompt_tokens;
-    view.tail_start = held->tail_start;
-    Offer(held);
+    if (TrySeat(queue_.front())) continue;
+    // Whoever has a reservation holds pages of a decode engine and must not wait behind one that
+    // may itself wait for that engine.
+    const auto reserved = std::find_if(queue_.begin(), queue_.end(), [](const Held* held) {
+      return held->sender.attached();
+    });
+    if (reserved == queue_.end() || *reserved == queue_.front()) return;
+    if (!TrySeat(*reserved)) return;
+    WEIR_REACHED("prefill: a reserved request overtook");
   }
 }
 
-// Retained pages go first, then those of queued requests that would have resumed: with all pages
-// kept by requests that each wait for a little more, nobody would ever proceed.
+bool PrefillCore::Impl::TrySeat(Held* held) {
+  const auto count = static_cast<Position>(held->tokens.size());
+  if (!MakeRoom(held, config_.model.layout.BlocksFor(count))) return false;
+  LeaveLists(held);
+  held->phase = Phase::kComputing;
+  held->slot = free_slots_.back();
+  free_slots_.pop_back();
+  const auto index = static_cast<size_t>(held->slot.value);
+  slots_[index] = held;
+  SlotView& view = views_[index];
+  for (int part = 0; part < kPartCount; ++part) view.pages[part] = held->table.pages[part];
+  view.state = held->table.state;
+  view.sampling = &held->sampling;
+  view.emitted = std::span<const TokenId>(held->tokens).subspan(held->prompt_tokens);
+  view.prompt_tokens = held->prompt_tokens;
+  view.tail_start = held->tail_start;
+  Offer(held);
+  return true;
+}
+
+// Retained pages go first. Then those of queued requests that would have resumed: with all pages
+// kept by requests that each wait for a little more, nobody would ever proceed. Then, for a request
+// with a reservation, what was computed for one without: that one may wait for pages of the very
+// decode engine that the reservation keeps.
 bool PrefillCore::Impl::MakeRoom(Held* held, uint32_t blocks) {
   while (!pool_.Grow(blocks, &held->table)) {
     if (!retained_.empty()) {
@@ -44,12 +57,35 @@ bool PrefillCore::Impl::MakeRoom(Held* held, uint32_t blocks) {
     const auto victim = std::find_if(queue_.rbegin(), queue_.rend(), [held](const Held* other) {
       return other != held && !other->table.empty();
     });
-    if (victim == queue_.rend()) return false;
-    WEIR_REACHED("prefill: a queued request lost what it would have resumed");
-    pool_.Release(&(*victim)->table);
-    (*victim)->computed = 0;
+    if (victim != queue_.rend()) {
+      WEIR_REACHED("prefill: a queued request lost what it would have resumed");
+      Strip(*victim);
+      continue;
+    }
+    Held* waiting = held->sender.attached() ? YoungestWaiting() : nullptr;
+    if (waiting == nullptr) return false;
+    WEIR_REACHED("prefill: computed before its reservation and queued again");
+    Strip(waiting);
+    waiting->phase = Phase::kQueued;
+    waiting->place = queue_.insert(queue_.end(), waiting);
+    waiting->listed = true;
   }
   return true;
+}
+
+void PrefillCore::Impl::Strip(Held* held) {
+  pool_.Release(&held->table);
+  held->computed = 0;
+  held->has_first = false;
+}
+
+HeldRequest* PrefillCore::Impl::YoungestWaiting() {
+  Held* youngest = nullptr;
+  for (auto& [key, held] : current_) {
+    if (held->phase != Phase::kComputed || held->sender.attached()) continue;
+    if (youngest == nullptr || held->arrival > youngest->arrival) youngest = held.get();
+  }
+  return youngest;
 }
 
 void PrefillCore::Impl::EvictOldestRetained() { Drop(retained_.front()); }

@@ -23,7 +23,8 @@ inline constexpr uint32_t kFakeBlock = 4;
 inline constexpr uint32_t kFakeDrafts = 2;
 
 struct FakeKv {
-  static constexpr uint32_t kRing = 16;
+  // Longer than any step of the tests, so that a void step overwrites nothing its repetition needs.
+  static constexpr uint32_t kRing = 64;
   struct State {
     std::array<std::pair<Position, uint64_t>, kRing> ring{};  // rolling hash before a position
   };
@@ -46,7 +47,7 @@ inline ModelInfo FakeModelInfo() {
   info.layout = CacheLayout(
       kFakeBlock, {{.name = "enc", .part = Part::kEncoder, .row_bytes = 4},
                    {.name = "dec", .part = Part::kDecoder, .row_bytes = 4},
-                   {.name = "carry", .kind = StoreKind::kCarry, .row_bytes = 8, .rows = 16}});
+                   {.name = "carry", .kind = StoreKind::kCarry, .row_bytes = 8, .rows = 64}});
   return info;
 }
 
