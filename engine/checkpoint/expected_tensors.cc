@@ -126,8 +126,7 @@ kernels::HostMatrix HostMatrixOf(const Weights& weights, const std::string& name
                                  TensorBlock block) {
   const TensorView* values = weights.Find(name);
   WEIR_CHECK(values != nullptr && values->shape.size() == 2);
-  kernels::HostMatrix host{values->bytes.data(), values->dtype, values->shape[0],
-                           values->shape[1]};
+  kernels::HostMatrix host{values->bytes.data(), values->dtype, values->shape[0], values->shape[1]};
   if (values->dtype == DType::kF8E4m3) {
     host.scales = weights.Find(name + "_scale_inv")->bytes.data();
     host.block_rows = block.rows;

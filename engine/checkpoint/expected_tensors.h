@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which tensors a family needs, and the check of a checkpoint against that list before anything uses
-// it. Pure. Errors name the tensor: missing, of a wrong shape or dtype, or FP8 without its scales.
+// Which tensors a family needs, and the check of a checkpoint against that list before anything
+// uses it. Pure. Errors name the tensor: missing, of a wrong shape or dtype, or FP8 without its
+// scales.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,7 @@ struct TensorBlock {
 
 // Returns how many tensors of the checkpoint the list does not use.
 absl::StatusOr<size_t> CheckTensors(const Weights& weights,
-                                    const std::vector<ExpectedTensor>& expected,
-                                    TensorBlock block);
+                                    const std::vector<ExpectedTensor>& expected, TensorBlock block);
 
 // The stored form of a checked matrix.
 kernels::HostMatrix HostMatrixOf(const Weights& weights, const std::string& name,

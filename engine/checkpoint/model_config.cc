@@ -84,8 +84,7 @@ class FieldReader {
 absl::StatusOr<dom::element> ParseObject(dom::parser* parser, std::string_view json) {
   if (json.size() > kConfigBytesMax) return Bad("file", "is larger than 1 MiB");
   dom::element root;
-  if (parser->parse(json.data(), json.size()).get(root) != simdjson::SUCCESS ||
-      !root.is_object()) {
+  if (parser->parse(json.data(), json.size()).get(root) != simdjson::SUCCESS || !root.is_object()) {
     return Bad("file", "is not a JSON object");
   }
   return root;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What config.json of a checkpoint says, every field checked before anything uses it: presence,
-// range, and the relations between fields that shapes depend on. Pure; errors are kBadField and name
-// the field. Limits keep every product of two sizes far inside 64 bits.
+// range, and the relations between fields that shapes depend on. Pure; errors are kBadField and
+// name the field. Limits keep every product of two sizes far inside 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ struct DeepseekV3Config {
   int vocab = 0;
   int hidden = 0;
   int layers = 0;
-  int dense_layers = 0;   // first_k_dense_replace
-  int dense_width = 0;    // intermediate_size
-  int expert_width = 0;   // moe_intermediate_size
+  int dense_layers = 0;  // first_k_dense_replace
+  int dense_width = 0;   // intermediate_size
+  int expert_width = 0;  // moe_intermediate_size
   int heads = 0;
-  int q_rank = 0;         // q_lora_rank; 0 = queries are projected directly
-  int kv_rank = 0;        // kv_lora_rank
-  int nope_dim = 0;       // qk_nope_head_dim
-  int rope_dim = 0;       // qk_rope_head_dim
-  int value_dim = 0;      // v_head_dim
-  int experts = 0;        // n_routed_experts
+  int q_rank = 0;     // q_lora_rank; 0 = queries are projected directly
+  int kv_rank = 0;    // kv_lora_rank
+  int nope_dim = 0;   // qk_nope_head_dim
+  int rope_dim = 0;   // qk_rope_head_dim
+  int value_dim = 0;  // v_head_dim
+  int experts = 0;    // n_routed_experts
   int shared_experts = 0;
   int experts_per_token = 0;
   int groups = 1;
@@ -49,7 +49,7 @@ struct DeepseekV3Config {
   int positions_max = 0;
   double rope_theta = 0;
   std::optional<YarnConfig> yarn;
-  int block_rows = 0;     // weight_block_size; 0 where no weight is quantised
+  int block_rows = 0;  // weight_block_size; 0 where no weight is quantised
   int block_cols = 0;
   std::vector<TokenId> stop_tokens;  // eos_token_id
 };

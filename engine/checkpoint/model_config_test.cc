@@ -93,7 +93,11 @@ TEST(ModelConfig, RefusesWhatIsNoObject) {
   for (const char* text : {"", "[]", "3", "{\"model_type\":", "{\"rope_scaling\":[]}"}) {
     EXPECT_FALSE(ParseDeepseekV3Config(text).ok()) << text;
   }
-  EXPECT_FALSE(ParseDeepseekV3Config(With("{\"type\": \"yarn\", \"factor\": 4,\n    \"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 64}", "[]")).ok());
+  EXPECT_FALSE(
+      ParseDeepseekV3Config(With("{\"type\": \"yarn\", \"factor\": 4,\n    \"mscale_all_dim\": "
+                                 "1.0, \"original_max_position_embeddings\": 64}",
+                                 "[]"))
+          .ok());
 }
 
 TEST(ExpectedTensors, ListsWhatV3Needs) {

@@ -23,7 +23,8 @@ absl::Status Corrupt(std::string_view what) {
 }
 absl::Status Corrupt(std::string_view tensor, std::string_view what) {
   // A name from a broken file may be anything; a message needs only its beginning.
-  return Corrupt(absl::StrCat("tensor \"", AbslView(tensor.substr(0, 200)), "\": ", AbslView(what)));
+  return Corrupt(
+      absl::StrCat("tensor \"", AbslView(tensor.substr(0, 200)), "\": ", AbslView(what)));
 }
 
 DType DTypeOf(std::string_view name) {

@@ -21,9 +21,7 @@ std::string File(const std::string& header, size_t data_bytes) {
   return file + header + std::string(data_bytes, '\x01');
 }
 
-absl::Status StatusOf(const std::string& file) {
-  return ParseSafetensors(BytesOf(file)).status();
-}
+absl::Status StatusOf(const std::string& file) { return ParseSafetensors(BytesOf(file)).status(); }
 
 constexpr char kGood[] =
     R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
@@ -77,7 +75,8 @@ TEST(Safetensors, RefusesEachBrokenHeaderWithItsReason) {
 TEST(Safetensors, RefusesLengthsThatLie) {
   std::string file = File(kGood, 32);
   EXPECT_FALSE(StatusOf(file.substr(0, 7)).ok());
-  for (const uint64_t length : {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{1} << 40, uint64_t{9999}}) {
+  for (const uint64_t length :
+       {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{1} << 40, uint64_t{9999}}) {
     StoreAs(file.data(), length);
     EXPECT_EQ(ReasonOf(StatusOf(file)), Reason::kCorrupt);
   }

@@ -42,9 +42,10 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
                    "weight_map");
     }
     if (!home.emplace(std::string(name), std::string(file)).second) {
-      return Error(Reason::kCorrupt,
-                   absl::StrCat(path, ": weight_map repeats \"", AbslView(name.substr(0, 200)), "\""),
-                   "weight_map");
+      return Error(
+          Reason::kCorrupt,
+          absl::StrCat(path, ": weight_map repeats \"", AbslView(name.substr(0, 200)), "\""),
+          "weight_map");
     }
   }
   return home;
@@ -82,8 +83,8 @@ absl::Status Weights::AddFile(const std::string& directory, const std::string& f
   WEIR_ASSIGN(std::unique_ptr<MappedFile> mapped, MappedFile::Open(path));
   absl::StatusOr<std::vector<TensorView>> parsed = ParseSafetensors(mapped->bytes());
   if (!parsed.ok()) {
-    return Error(ReasonOf(parsed.status()),
-                 absl::StrCat(path, ": ", parsed.status().message()), "model");
+    return Error(ReasonOf(parsed.status()), absl::StrCat(path, ": ", parsed.status().message()),
+                 "model");
   }
   for (TensorView& tensor : *parsed) {
     if (home != nullptr) {

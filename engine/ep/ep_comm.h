@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // EpComm: how rows reach the experts they chose and how the answers come back. A MoE layer always
-// calls Dispatch, runs the experts of this rank by physical slot, and calls Combine, with one rank as
-// with many. Belongs to one model and its stream; calls enqueue work and do not block or allocate.
-// Which expert lies in which slot is an ExpertMap, versioned by the group's epoch; a step reads the
-// map of its StepPlan::epoch and the core checks that epoch again at commit. Lost ranks surface as
-// StepHealth, never as a hang.
+// calls Dispatch, runs the experts of this rank by physical slot, and calls Combine, with one rank
+// as with many. Belongs to one model and its stream; calls enqueue work and do not block or
+// allocate. Which expert lies in which slot is an ExpertMap, versioned by the group's epoch; a step
+// reads the map of its StepPlan::epoch and the core checks that epoch again at commit. Lost ranks
+// surface as StepHealth, never as a hang.
 #pragma once
 
 #include <vector>

@@ -21,7 +21,7 @@ using kernels::DType;
 using kernels::Matrix;
 using kernels::Tensor;
 
-constexpr uint32_t kBlockTokens = 64;     // decisions, ruling 3
+constexpr uint32_t kBlockTokens = 64;        // decisions, ruling 3
 constexpr float kLatentNormEpsilon = 1e-6f;  // of the two latent norms, whatever rms_norm_eps says
 constexpr int kSamplesPerPass = 64;
 
@@ -65,7 +65,7 @@ struct Buffers {
     accepted = arena->Ints(kSamplesPerPass);
   }
 
-  Tensor hidden, normed, block;                          // residual; input and output of a block
+  Tensor hidden, normed, block;  // residual; input and output of a block
   Tensor q_latent_in, q, kv_a, q_latent, attended, value, scores;  // attention
   Tensor gate, up, expert, weight, expert_hidden, expert_out;      // feed-forward
   Tensor sampled, logits, adjusted, order, counts, sample_out, accepted;
@@ -214,14 +214,13 @@ void DeepseekV3Model::Attention(int index, const DeepseekV3Layer& layer) {
   } else {
     Linear(b.normed, layer.q, b.q, rows());
   }
-  ops_.RopeQuery(*stream_, {&inputs_->rows(), c.heads, c.nope_dim, c.rope_dim,
-                            weights_.rope_frequency, b.q});
+  ops_.RopeQuery(*stream_,
+                 {&inputs_->rows(), c.heads, c.nope_dim, c.rope_dim, weights_.rope_frequency, b.q});
   Linear(b.normed, layer.kv_a, b.kv_a, rows());
   ops_.MlaKvWrite(*stream_, {&inputs_->rows(), c.kv_rank, c.rope_dim, kLatentNormEpsilon,
                              layer.kv_a_norm, weights_.rope_frequency, b.kv_a, kv});
-  kernels::MlaAbsorbArgs absorb{rows(),      c.heads,    c.nope_dim, c.rope_dim,
-                                c.value_dim, c.kv_rank, layer.kv_b, b.q,
-                                b.q_latent};
+  kernels::MlaAbsorbArgs absorb{rows(),    c.heads,    c.nope_dim, c.rope_dim, c.value_dim,
+                                c.kv_rank, layer.kv_b, b.q,        b.q_latent};
   ops_.MlaAbsorbQuery(*stream_, absorb);
   ops_.MlaAttention(*stream_, {&inputs_->rows(), c.heads, c.kv_rank, c.nope_dim, c.rope_dim,
                                softmax_scale_, b.q_latent, b.q, kv, b.scores, b.attended});
@@ -406,9 +405,8 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
   }
   shared->options = std::move(more);
   WEIR_ASSIGN(const std::unique_ptr<Weights> checkpoint, Weights::Open(directory));
-  WEIR_ASSIGN(shared->weights,
-              DeepseekV3Weights::Load(c, *checkpoint, shared->options.experts,
-                                      shared->options.backend.get()));
+  WEIR_ASSIGN(shared->weights, DeepseekV3Weights::Load(c, *checkpoint, shared->options.experts,
+                                                       shared->options.backend.get()));
   WEIR_TRY(Describe(config_json, *checkpoint, shared.get()));
   return std::shared_ptr<const LoadedModel>(std::make_shared<LoadedDeepseekV3>(shared));
 }

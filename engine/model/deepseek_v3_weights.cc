@@ -26,8 +26,7 @@ class Loader {
     return arena_->Load(HostMatrixOf(checkpoint_, prefix + ".weight", block_));
   }
   ExpertWeights Mlp(const std::string& prefix) {
-    return {Linear(prefix + "gate_proj"), Linear(prefix + "up_proj"),
-            Linear(prefix + "down_proj")};
+    return {Linear(prefix + "gate_proj"), Linear(prefix + "up_proj"), Linear(prefix + "down_proj")};
   }
   // Norms and biases: small, so always F32.
   Tensor Vector(const std::string& name) {

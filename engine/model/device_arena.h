@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DeviceArena: a model's weights or buffers, taken at load and given back together. Owned by one
-// object; the backend must outlive it. Taking may fail for lack of memory: the first failure is kept
-// and every later tensor is empty, so that a constructor can take its whole list and check once.
+// object; the backend must outlive it. Taking may fail for lack of memory: the first failure is
+// kept and every later tensor is empty, so that a constructor can take its whole list and check
+// once.
 #pragma once
 
 #include <vector>

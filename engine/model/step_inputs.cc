@@ -192,8 +192,8 @@ void StepInputs::AddSamples(const StepRow& row, const SlotView& slot, int take) 
     if (HasPenalties(p)) {
       // The answer tokens before the one to emit: those the core knows, then this group's drafts.
       const int drafts = i - first;
-      const auto known = static_cast<int>(history_host_.size()) - history_begin -
-                         (row.count - 1 - first);
+      const auto known =
+          static_cast<int>(history_host_.size()) - history_begin - (row.count - 1 - first);
       sample.history_begin = history_begin;
       sample.history_end = history_begin + known + drafts;
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StepInputs: turns a StepPlan into what kernels read. A plan is run in one or more passes over the
-// layers, each within fixed limits, so that buffers are taken once and a plan may have any size; rows
-// are invariant, so passes change nothing but time. Owned by one model, used on its step thread; the
-// plan must stay unchanged between Begin and the last NextPass. A plan that breaks its contract
-// (pages missing, a token outside the vocabulary) is a bug and stops the process.
+// layers, each within fixed limits, so that buffers are taken once and a plan may have any size;
+// rows are invariant, so passes change nothing but time. Owned by one model, used on its step
+// thread; the plan must stay unchanged between Begin and the last NextPass. A plan that breaks its
+// contract (pages missing, a token outside the vocabulary) is a bug and stops the process.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@
 namespace weir::engine {
 
 struct PassLimits {
-  int rows = 128;     // at least the longest verify group
-  int samples = 64;   // rows whose logits are computed in one pass; likewise
+  int rows = 128;    // at least the longest verify group
+  int samples = 64;  // rows whose logits are computed in one pass; likewise
   int vocab = 0;
   uint32_t positions_max = 0;
   uint32_t block_tokens = 0;
@@ -57,8 +57,7 @@ class StepInputs {
   const std::vector<PassGroup>& groups() const { return groups_; }
 
  private:
-  StepInputs(kernels::Backend* backend, const PassLimits& limits,
-             std::vector<TokenId> stop_tokens);
+  StepInputs(kernels::Backend* backend, const PassLimits& limits, std::vector<TokenId> stop_tokens);
 
   void Clear();
   bool AddGroup(const StepRow& row);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Backend: one kind of device as model code sees it: memory, streams with events, the operations,
-// and the loading of weights into whatever tiling the kernels like. A Backend and its Ops are shared
-// by all threads; a Stream belongs to one thread at a time and runs its work in order. Memory is
-// taken at load only; a step never allocates. Allocation and loading may fail for lack of memory;
-// work on a stream cannot fail except by poisoning the device, which ends the process.
+// and the loading of weights into whatever tiling the kernels like. A Backend and its Ops are
+// shared by all threads; a Stream belongs to one thread at a time and runs its work in order.
+// Memory is taken at load only; a step never allocates. Allocation and loading may fail for lack of
+// memory; work on a stream cannot fail except by poisoning the device, which ends the process.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Copies between host and device in stream order. The host bytes must stay until the work is done.
+  // Copies between host and device in stream order. The host bytes must stay until the work is
+  // done.
   virtual void CopyIn(DeviceAddress to, const void* from, size_t bytes) = 0;
   virtual void CopyOut(void* to, DeviceAddress from, size_t bytes) = 0;
   virtual void Copy(DeviceAddress to, DeviceAddress from, size_t bytes) = 0;  // on the device

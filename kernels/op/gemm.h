@@ -16,7 +16,8 @@ struct LinearArgs {
 };
 
 // The two halves of MLA's kv_b_proj, used per head in the absorbed form (model-spec 2.2). The
-// weight has, for each head, `nope` rows of W_UK and then `value` rows of W_UV, over `latent` inputs.
+// weight has, for each head, `nope` rows of W_UK and then `value` rows of W_UV, over `latent`
+// inputs.
 struct MlaAbsorbArgs {
   int rows = 0;
   int heads = 0;

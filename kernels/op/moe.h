@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mixture of experts: route, group by physical slot, run the experts, sum. Which experts a row takes
-// and how many rows an expert gets stay on the device. An `entry` is row * choices + choice.
+// Mixture of experts: route, group by physical slot, run the experts, sum. Which experts a row
+// takes and how many rows an expert gets stay on the device. An `entry` is row * choices + choice.
 #pragma once
 
 #include <span>

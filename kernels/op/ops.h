@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The operation table: one virtual per operation of the op headers beside it. A backend implements
-// all of them; model code is a list of calls on this interface. Calls enqueue work on the stream and
-// return; they do not block, allocate or fail. Tensors must outlive the stream's work.
+// all of them; model code is a list of calls on this interface. Calls enqueue work on the stream
+// and return; they do not block, allocate or fail. Tensors must outlive the stream's work.
 #pragma once
 
 #include "kernels/op/attention.h"

@@ -27,8 +27,8 @@ std::vector<float> RopeFrequencies(int width, double theta, const std::optional<
     const float ramp =
         std::clamp((static_cast<float>(i) - static_cast<float>(low)) / span, 0.0f, 1.0f);
     const float keep = 1.0f - ramp;
-    frequency[i] = frequency[i] / static_cast<float>(yarn->factor) * (1.0f - keep) +
-                   frequency[i] * keep;
+    frequency[i] =
+        frequency[i] / static_cast<float>(yarn->factor) * (1.0f - keep) + frequency[i] * keep;
   }
   return frequency;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rotary embedding of adjacent pairs (2i, 2i+1) and the write of a finished KV row. The angle is the
-// F32 product position * frequency, as released models were trained with; frequencies (YaRN included)
-// are made once by YarnFrequencies. KV values are the latent after its norm, then the rotated key.
+// Rotary embedding of adjacent pairs (2i, 2i+1) and the write of a finished KV row. The angle is
+// the F32 product position * frequency, as released models were trained with; frequencies (YaRN
+// included) are made once by YarnFrequencies. KV values are the latent after its norm, then the
+// rotated key.
 #pragma once
 
 #include <optional>

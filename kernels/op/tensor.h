@@ -49,16 +49,26 @@ constexpr size_t DTypeBytes(DType dtype) {
 
 constexpr std::string_view DTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "F32";
-    case DType::kBf16: return "BF16";
-    case DType::kF16: return "F16";
-    case DType::kF8E4m3: return "F8_E4M3";
-    case DType::kF8E8m0: return "F8_E8M0";
-    case DType::kI8: return "I8";
-    case DType::kU8: return "U8";
-    case DType::kI32: return "I32";
-    case DType::kI64: return "I64";
-    case DType::kUnspecified: break;
+    case DType::kF32:
+      return "F32";
+    case DType::kBf16:
+      return "BF16";
+    case DType::kF16:
+      return "F16";
+    case DType::kF8E4m3:
+      return "F8_E4M3";
+    case DType::kF8E8m0:
+      return "F8_E8M0";
+    case DType::kI8:
+      return "I8";
+    case DType::kU8:
+      return "U8";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
+    case DType::kUnspecified:
+      break;
   }
   return "?";
 }

@@ -61,7 +61,8 @@ double Dot(const A* a, const B* b, int n) {
   double lane[8] = {};
   int i = 0;
   for (; i + 8 <= n; i += 8) {
-    for (int k = 0; k < 8; ++k) lane[k] += static_cast<double>(a[i + k]) * static_cast<double>(b[i + k]);
+    for (int k = 0; k < 8; ++k)
+      lane[k] += static_cast<double>(a[i + k]) * static_cast<double>(b[i + k]);
   }
   for (int k = 0; i < n; ++i, ++k) lane[k] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));

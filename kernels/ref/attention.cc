@@ -27,8 +27,7 @@ void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h) {
   double top = -HUGE_VAL;
   for (int32_t t = 0; t <= position; ++t) {
     const Kv* row = As<const Kv>(KvRow(args.kv, sequence, t));
-    const double dot =
-        Dot(q_latent, row, args.latent) + Dot(q_rope, row + args.latent, args.rope);
+    const double dot = Dot(q_latent, row, args.latent) + Dot(q_rope, row + args.latent, args.rope);
     score[t] = dot * args.scale;
     top = std::max(top, score[t]);
   }

@@ -26,7 +26,8 @@ inline float MatrixAt(const Matrix& m, int64_t output, int64_t input) {
   return data[(output / kTile * m.cols + input) * kTile + output % kTile];
 }
 
-// out(r)[o] = sum_i in(r)[i] * W[o][i] for r < count. `in` and `out` map a row to its first element.
+// out(r)[o] = sum_i in(r)[i] * W[o][i] for r < count. `in` and `out` map a row to its first
+// element.
 template <class In, class Out>
 void Multiply(const Matrix& m, int count, In in, Out out) {
   const auto* data = reinterpret_cast<const float*>(m.address);

@@ -23,8 +23,8 @@ constexpr size_t kGuardedBytes = size_t{4} << 30;  // address space only
 class GuardedRange {
  public:
   GuardedRange()
-      : base_(mmap(nullptr, kGuardedBytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+      : base_(mmap(nullptr, kGuardedBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0)) {
     WEIR_CHECK(base_ != MAP_FAILED);
   }
   ~GuardedRange() { munmap(base_, kGuardedBytes); }
@@ -92,9 +92,7 @@ class RefBackend final : public Backend {
 
   std::string_view name() const override { return "ref"; }
   const Ops& ops() const override { return ops_; }
-  std::unique_ptr<Stream> NewStream() override {
-    return std::make_unique<RefStream>(guard_.get());
-  }
+  std::unique_ptr<Stream> NewStream() override { return std::make_unique<RefStream>(guard_.get()); }
 
   absl::StatusOr<DeviceAddress> Allocate(size_t bytes) override {
     const size_t size = AlignUp<size_t>(bytes == 0 ? 1 : bytes, kAlignment);

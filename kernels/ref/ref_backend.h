@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reference backend on the host: memory is host memory, a stream runs each operation inside its
-// call, events are done when they are recorded. In guarded mode a touch of its memory from outside a
-// kernel or a stream copy faults, which proves that model code does not look at tensors; guarded is
-// for tests and for one thread. KV arenas belong to the engine and are never guarded.
+// call, events are done when they are recorded. In guarded mode a touch of its memory from outside
+// a kernel or a stream copy faults, which proves that model code does not look at tensors; guarded
+// is for tests and for one thread. KV arenas belong to the engine and are never guarded.
 #pragma once
 
 #include <memory>

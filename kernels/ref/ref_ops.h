@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The reference: every operation as plainly as it can be said, sums in double in an order that
-// depends on the row alone. It is the truth that fast backends are compared with, and fast enough to
-// serve a small model. Stateless; any thread; work runs inside the call, on the caller's thread.
+// depends on the row alone. It is the truth that fast backends are compared with, and fast enough
+// to serve a small model. Stateless; any thread; work runs inside the call, on the caller's thread.
 #pragma once
 
 #include "kernels/op/ops.h"

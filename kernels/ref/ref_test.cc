@@ -68,7 +68,8 @@ TEST_F(RefTest, LinearIsTheSumInEveryStorage) {
   const int64_t cols = 21;
   const std::vector<float> x = Random(2 * cols, 1);
   std::vector<uint8_t> codes(rows * cols);
-  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 7 % 120 + (i % 2) * 128);
+  for (size_t i = 0; i < codes.size(); ++i)
+    codes[i] = static_cast<uint8_t>(i * 7 % 120 + (i % 2) * 128);
   const std::vector<float> scales = {0.5f, 0.25f, 3.0f, 0.01f, 1.0f, 2.0f};  // blocks of 16 x 16
   const Matrix fp8 = Load({reinterpret_cast<const std::byte*>(codes.data()), DType::kF8E4m3, rows,
                            cols, reinterpret_cast<const std::byte*>(scales.data()), 16, 16});

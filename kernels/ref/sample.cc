@@ -80,8 +80,8 @@ void KeepHead(Draw* draw, float top) {
 
 // -log(-log(u)) with u in (0, 1), the same for (seed, position, token) everywhere.
 double Gumbel(const SampleRow& row, int32_t token) {
-  const uint64_t bits = RandomBits(row.seed, static_cast<uint64_t>(row.position),
-                                   static_cast<uint64_t>(token));
+  const uint64_t bits =
+      RandomBits(row.seed, static_cast<uint64_t>(row.position), static_cast<uint64_t>(token));
   const double u = (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
   return -std::log(-std::log(u));
 }
@@ -116,10 +116,9 @@ void Report(const SampleArgs& args, const float* logits, Draw* draw, SampleOut* 
   out->top_count = std::clamp(draw->row.logprobs, 0, std::min(kTopLogprobsMax, args.vocab));
   if (out->top_count == 0) return;
   for (int t = 0; t < args.vocab; ++t) draw->order[t] = t;
-  std::partial_sort(draw->order, draw->order + out->top_count, draw->order + args.vocab,
-                    [&](int32_t a, int32_t b) {
-                      return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-                    });
+  std::partial_sort(
+      draw->order, draw->order + out->top_count, draw->order + args.vocab,
+      [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   for (int i = 0; i < out->top_count; ++i) {
     out->top_token[i] = draw->order[i];
     out->top_logprob[i] = static_cast<float>(logits[draw->order[i]] - log_total);

@@ -142,9 +142,9 @@ TEST_F(SampleTest, VerifyAcceptsTheAgreedHeadAndOneMore) {
   // Group 0: drafts 7, 8 where 7 is agreed; group 1: no drafts; group 2: all agreed; group 3: a
   // later draft that agrees does not revive the group.
   const std::vector<SampleRow> rows = {
-      {.draft = -1, .group = 0}, {.draft = 7, .group = 0}, {.draft = 8, .group = 0},
+      {.draft = -1, .group = 0}, {.draft = 7, .group = 0},  {.draft = 8, .group = 0},
       {.draft = -1, .group = 1}, {.draft = -1, .group = 2}, {.draft = 4, .group = 2},
-      {.draft = -1, .group = 3}, {.draft = 1, .group = 3}, {.draft = 6, .group = 3}};
+      {.draft = -1, .group = 3}, {.draft = 1, .group = 3},  {.draft = 6, .group = 3}};
   std::vector<SampleOut> out(rows.size());
   const int32_t tokens[] = {7, 9, 8, 5, 4, 2, 3, 6, 6};
   for (size_t i = 0; i < out.size(); ++i) out[i].token = tokens[i];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ModelRig drives a model the way an engine core does, without one: it owns pages, block tables in a
-// scrambled order, and slots, and runs one plan per call. It keeps every logits row that the model
-// computed, by (slot, position). Single thread; any failure is a test failure.
+// ModelRig drives a model the way an engine core does, without one: it owns pages, block tables in
+// a scrambled order, and slots, and runs one plan per call. It keeps every logits row that the
+// model computed, by (slot, position). Single thread; any failure is a test failure.
 #pragma once
 
 #include <map>
@@ -50,9 +50,7 @@ class ModelRig {
   TokenId Decode(int slot, Position position, TokenId token);
 
   const Row& logits(int slot, Position position) const { return logits_.at({slot, position}); }
-  bool has_logits(int slot, Position position) const {
-    return logits_.count({slot, position}) > 0;
-  }
+  bool has_logits(int slot, Position position) const { return logits_.count({slot, position}) > 0; }
   // Of the latest run of each position, whichever slot it was: [layer][position].
   std::map<int, std::map<int, std::vector<int32_t>>> experts;
   std::map<int, std::map<int, Row>> layers;

@@ -37,8 +37,8 @@ double MaxDifference(const Row& a, const std::vector<double>& b) {
 std::vector<TokenId> RunGreedy(ModelRig* rig, int slot, size_t chunk) {
   std::vector<TokenId> tokens = {rig->Prefill(slot, Prompt(), chunk)};
   for (size_t i = 1; i < Greedy().size(); ++i) {
-    tokens.push_back(rig->Decode(slot, static_cast<Position>(Prompt().size() + i - 1),
-                                 tokens.back()));
+    tokens.push_back(
+        rig->Decode(slot, static_cast<Position>(Prompt().size() + i - 1), tokens.back()));
   }
   return tokens;
 }
@@ -222,8 +222,7 @@ TEST(GoldenV3, LogprobsComeWithEachAcceptedToken) {
   rig.sampling(0).logprobs = true;
   rig.sampling(0).top_logprobs = 3;
   rig.Prefill(0, Prompt(), 45);
-  const StepResult& result =
-      rig.Run({{0, RowKind::kVerify, 45, {Greedy()[0], Greedy()[1]}}});
+  const StepResult& result = rig.Run({{0, RowKind::kVerify, 45, {Greedy()[0], Greedy()[1]}}});
   ASSERT_EQ(result.accepted.at(0).count, 2);
   ASSERT_EQ(result.scores.size(), 2u);
   EXPECT_EQ(result.accepted[0].score_offset, 0);

@@ -16,9 +16,8 @@ std::array<double, kCodes> MakeMagnitudes() {
   for (int code = 0; code < kCodes; ++code) {
     const int exponent = code >> 3;
     const double mantissa = (code & 7) / 8.0;
-    values[static_cast<size_t>(code)] = exponent == 0
-                                            ? std::ldexp(mantissa, -6)
-                                            : std::ldexp(1.0 + mantissa, exponent - 7);
+    values[static_cast<size_t>(code)] =
+        exponent == 0 ? std::ldexp(mantissa, -6) : std::ldexp(1.0 + mantissa, exponent - 7);
   }
   return values;
 }

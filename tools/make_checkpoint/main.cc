@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// weir_make_checkpoint --out DIR --tokenizer FILE: writes a small checkpoint from a seed. Exit 0 when
-// it is written, 2 with one line of reason otherwise.
+// weir_make_checkpoint --out DIR --tokenizer FILE: writes a small checkpoint from a seed. Exit 0
+// when it is written, 2 with one line of reason otherwise.
 #include <CLI/CLI.hpp>
-
 #include <cstdio>
 #include <string>
 

@@ -62,14 +62,14 @@ TEST_F(MakeCheckpointTest, TheModelSpeaks) {
   const std::string directory = Make("m", 1);
   engine::DeepseekV3Options more;
   std::vector<float> logits;
-  more.tap = [&](std::string_view what, int, kernels::Stream& stream,
-                 const kernels::Tensor& tensor, int rows) {
+  more.tap = [&](std::string_view what, int, kernels::Stream& stream, const kernels::Tensor& tensor,
+                 int rows) {
     if (what != "logits") return;
     logits.resize(static_cast<size_t>(tensor.shape[1]));
     stream.CopyOut(logits.data(), tensor.address, logits.size() * sizeof(float));
   };
-  const auto loaded = engine::LoadDeepseekV3With(directory, Read(directory + "/config.json"),
-                                                 {}, std::move(more));
+  const auto loaded =
+      engine::LoadDeepseekV3With(directory, Read(directory + "/config.json"), {}, std::move(more));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const engine::ModelInfo& info = (*loaded)->info();
   const auto tokenizer = codec::Tokenizer::FromFile(directory + "/tokenizer.json");
@@ -129,8 +129,7 @@ TEST_F(MakeCheckpointTest, NamesTheFileAtFault) {
   TinyV3Options options;
   options.out = (dir_ / "x").string();
   options.tokenizer = "no/such/tokenizer.json";
-  EXPECT_NE(MakeTinyV3(options).message().find("no/such/tokenizer.json"),
-            absl::string_view::npos);
+  EXPECT_NE(MakeTinyV3(options).message().find("no/such/tokenizer.json"), absl::string_view::npos);
   options.tokenizer = kTokenizer;
   options.experts = 7;
   EXPECT_EQ(ParamOf(MakeTinyV3(options)), "n_group");

@@ -63,16 +63,14 @@ class Generator {
 };
 
 bool IsPrintable(std::string_view bytes) {
-  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](char c) {
-    return (c >= ' ' && c <= '~') || c == '\n';
-  });
+  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(),
+                                       [](char c) { return (c >= ' ' && c <= '~') || c == '\n'; });
 }
 
 bool IsWord(std::string_view bytes) {
   return bytes.size() > 2 && bytes[0] == ' ' &&
-         std::all_of(bytes.begin() + 1, bytes.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-         });
+         std::all_of(bytes.begin() + 1, bytes.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
 }
 
 float BiasOf(const codec::Vocab& vocab, TokenId token) {
@@ -161,8 +159,7 @@ void AddMatrix(const TinyV3Options& o, const codec::Vocab& vocab,
       generator.Draw(rows * cols, 0, gain / std::sqrt(static_cast<float>(cols)));
   if (head) {
     for (int64_t token = 0; token < rows; ++token) {
-      values[static_cast<size_t>(token * cols)] =
-          BiasOf(vocab, static_cast<TokenId>(token)) / 1.5f;
+      values[static_cast<size_t>(token * cols)] = BiasOf(vocab, static_cast<TokenId>(token)) / 1.5f;
     }
   }
   if (WritesResidual(tensor.name)) std::fill_n(values.begin(), cols, 0.0f);

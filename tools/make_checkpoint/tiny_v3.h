@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A small DeepSeek V3 checkpoint from a seed, in the released layout: real tensor names, FP8 weights
-// with block scales, BF16 norms and embeddings, and a vocabulary sized to a given tokenizer. Weights
-// are random; the answer's text means nothing but is varied, printable and ends. Blocks on the disk;
-// errors name the file or option at fault.
+// A small DeepSeek V3 checkpoint from a seed, in the released layout: real tensor names, FP8
+// weights with block scales, BF16 norms and embeddings, and a vocabulary sized to a given
+// tokenizer. Weights are random; the answer's text means nothing but is varied, printable and ends.
+// Blocks on the disk; errors name the file or option at fault.
 #pragma once
 
 #include <cstdint>

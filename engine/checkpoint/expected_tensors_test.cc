@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/checkpoint/expected_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/stdx/bytes.h"
+
+namespace weir::engine {
+namespace {
+
+class ExpectedTensorsTest : public ::testing::Test {
+ protected:
+  ExpectedTensorsTest() : dir_(std::filesystem::temp_directory_path() / "weir_expected_test") {
+    std::filesystem::create_directories(dir_);
+  }
+  ~ExpectedTensorsTest() override { std::filesystem::remove_all(dir_); }
+
+  absl::StatusOr<size_t> Check(const std::string& header, TensorBlock block) {
+    std::string file(8, '\0');
+    StoreAs<uint64_t>(file.data(), header.size());
+    file += header + std::string(64, '\0');
+    std::ofstream(dir_ / "model.safetensors", std::ios::binary) << file;
+    const auto weights = Weights::Open(dir_.string());
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    return CheckTensors(**weights,
+                        {{"n", TensorUse::kVector, {4}}, {"m", TensorUse::kMatrix, {3, 4}}}, block);
+  }
+  void ExpectFault(const std::string& header, const std::string& param, const std::string& message,
+                   TensorBlock block = {2, 2}) {
+    const absl::Status status = Check(header, block).status();
+    EXPECT_EQ(ReasonOf(status), Reason::kBadField) << header;
+    EXPECT_EQ(ParamOf(status), param);
+    EXPECT_NE(status.message().find(message), absl::string_view::npos) << status;
+  }
+
+  const std::filesystem::path dir_;
+};
+
+constexpr char kNorm[] = R"("n":{"dtype":"BF16","shape":[4],"data_offsets":[0,8]})";
+constexpr char kFp8[] = R"("m":{"dtype":"F8_E4M3","shape":[3,4],"data_offsets":[8,20]})";
+constexpr char kScales[] = R"("m_scale_inv":{"dtype":"F32","shape":[2,2],"data_offsets":[20,36]})";
+constexpr char kExtra[] = R"("x":{"dtype":"F64","shape":[1],"data_offsets":[36,44]})";
+
+std::string Join(std::initializer_list<std::string> parts) {
+  std::string text = "{";
+  for (const std::string& part : parts) text += (text.size() > 1 ? "," : "") + part;
+  return text + "}";
+}
+
+TEST_F(ExpectedTensorsTest, CountsWhatNobodyUses) {
+  const auto extra = Check(Join({kNorm, kFp8, kScales, kExtra}), {2, 2});
+  ASSERT_TRUE(extra.ok()) << extra.status();
+  EXPECT_EQ(*extra, 1u);
+}
+
+TEST_F(ExpectedTensorsTest, NamesTheTensorAtFault) {
+  ExpectFault(Join({kNorm}), "m", "is missing");
+  ExpectFault(Join({R"("n":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]})", kFp8}), "n",
+              "is BF16[2, 2] but should be [4]");
+  ExpectFault(Join({R"("n":{"dtype":"I32","shape":[4],"data_offsets":[44,60]})", kFp8}), "n",
+              "is I32[4]");
+  ExpectFault(Join({R"("n":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]})", kFp8}), "n",
+              "F8_E4M3[4]");
+  ExpectFault(Join({kNorm, kFp8}), "m_scale_inv", "is missing");
+  ExpectFault(Join({kNorm, kFp8, kScales}), "m_scale_inv", "should be F32[1, 1]", {4, 4});
+  ExpectFault(Join({kNorm, kFp8, kScales}), "m", "no quantization_config", {0, 0});
+}
+
+}  // namespace
+}  // namespace weir::engine
