@@ -219,7 +219,6 @@ void RequestFsm::OnPreempted(const FsmContext& context) {
   decode_ = InstanceId{0};
   if (!EndAttempt(context)) return;
   if (++preemptions_ > kPreemptionsMax) {
-    WEIR_REACHED("fsm: preempted too often");
     Fail(context, Error(Reason::kNoCapacity, "the answer was pushed out of memory too often"));
     return;
   }
