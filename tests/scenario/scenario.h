@@ -6,15 +6,25 @@
 // and the canary sings.
 #pragma once
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/stdx/check.h"
+#include "base/stdx/planted.h"
 #include "gtest/gtest.h"
 #include "replay/sim/sim_cluster.h"
 
 namespace weir::sim {
+
+// WEIR_PLANTED=N arms a planted bug in a test program too, so that the acceptance scripts can prove
+// that they would notice it.
+inline const bool kPlantedFromEnvironment = [] {
+  const char* value = std::getenv("WEIR_PLANTED");
+  if (value != nullptr) g_planted = std::atoi(value);
+  return g_planted != 0;
+}();
 
 // Counts how often a rare branch was taken since the test began.
 class Reached {
