@@ -7,6 +7,7 @@
 #include "base/runtime/clock.h"
 #include "base/stdx/check.h"
 #include "base/stdx/planted.h"
+#include "base/stdx/random.h"
 #include "codec/dialect/error_body.h"
 
 namespace weir::router {
@@ -28,6 +29,12 @@ void ScoresOf(std::span<const pb::TokenLogprob> from, std::vector<codec::TokenLo
       score.top.emplace_back(from[i].top_ids(k), from[i].top_logprobs(k));
     }
   }
+}
+
+// A planted bug: memory that answers leave behind.
+void LeakSome(size_t tokens) {
+  static thread_local std::vector<std::string> leaked;
+  leaked.emplace_back(1024 * tokens, 'x');
 }
 
 }  // namespace
@@ -70,7 +77,13 @@ void Answer::Push(int choice, std::span<const TokenId> ids,
                   std::span<const pb::TokenLogprob> logprobs) {
   Begin();
   Choice& to = choices_[static_cast<size_t>(choice)];
-  if (IsPlanted(Planted::kLeakMemory)) leaked_.emplace_back(size_t{1024} * ids.size(), 'x');
+  std::vector<TokenId> spoilt;
+  if (IsPlanted(Planted::kLeakMemory)) LeakSome(ids.size());
+  if (IsPlanted(Planted::kWrongToken) && Mix64(to.request.value) % 4 == 0) {
+    spoilt.assign(ids.begin(), ids.end());
+    if (!spoilt.empty()) spoilt[0] ^= 1;
+    ids = spoilt;
+  }
   ScoresOf(logprobs, &scores_);
   if (!options_.response->Push(choice, ids, scores_, &out_)) return;
   to.open = false;

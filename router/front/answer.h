@@ -88,7 +88,6 @@ class Answer : public std::enable_shared_from_this<Answer> {
   bool paused_ = false;         // the client takes nothing
   std::shared_ptr<Answer> self_;  // set while paused: the core may be through with it before
   bool over_ = false;
-  std::vector<std::string> leaked_;  // only a planted bug fills it
 };
 
 }  // namespace weir::router
