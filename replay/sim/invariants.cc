@@ -175,6 +175,7 @@ bool SimCluster::Finish() {
   }
   Heal();
   transfer_.Mend();
+  for (const auto& [id, node] : engines_) node->device().Mend();
   return Silence() && AskCanary();
 }
 

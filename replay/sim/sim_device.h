@@ -37,6 +37,8 @@ class SimDevice {
 
   void Launch(const engine::StepPlan& plan);
   void Poison() { poisoned_ = true; }
+  // Ends faults that no step has met yet.
+  void Mend() { poisoned_ = void_next_ = false; }
   void VoidNext() { void_next_ = true; }
   bool running() const { return plan_ != nullptr; }
   uint64_t rows() const { return rows_; }
