@@ -136,12 +136,20 @@ export function percentile(values, share) {
   return sorted.length === 0 ? NaN : sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
 }
 
+// Below the range of which the kernel takes ports for outgoing connections, or one of these could
+// take it before the server that it is meant for.
 export async function freePort() {
-  const server = net.createServer();
-  await new Promise((done) => server.listen(0, '127.0.0.1', done));
-  const { port } = server.address();
-  await new Promise((done) => server.close(done));
-  return port;
+  for (;;) {
+    const port = 12000 + Math.floor(Math.random() * 20000);
+    const server = net.createServer();
+    const free = await new Promise((done) => {
+      server.on('error', () => done(false));
+      server.listen(port, '127.0.0.1', () => done(true));
+    });
+    if (!free) continue;
+    await new Promise((done) => server.close(done));
+    return port;
+  }
 }
 
 // ---- processes
@@ -402,7 +410,7 @@ export async function metric(admin, name, labels = {}) {
 }
 
 // Numbers anywhere in /debug/state whose key names something held on behalf of a request.
-const kHeld = /^(requests|queued|journals|journal_tokens|slots_used|pages_used|leases|fetches|sequences)$/;
+const kHeld = /^(requests|queued|journals|journal_tokens|slots_used|pages_used|pages_retained|leases|fetches|sequences)$/;
 export function heldIn(state, prefix = '') {
   const held = [];
   for (const [key, value] of Object.entries(state ?? {})) {
@@ -414,15 +422,17 @@ export function heldIn(state, prefix = '') {
 }
 
 // Waits until no process holds anything; answers what is still held after `ms` (empty: nothing).
+// An engine's readings may be 100 ms old, so nothing counts only when read twice.
 export async function untilNothingHeld(processes, ms) {
   const end = Date.now() + ms;
-  for (;;) {
+  for (let empty = 0;;) {
     const held = [];
     for (const { name, role, admin, weir } of processes) {
       if (!weir.alive) continue;
       for (const item of heldIn(await debugState(admin))) held.push(`${name ?? role}: ${item}`);
     }
-    if (held.length === 0 || Date.now() > end) return held;
-    await pause(100);
+    empty = held.length === 0 ? empty + 1 : 0;
+    if (empty === 2 || (held.length > 0 && Date.now() > end)) return held;
+    await pause(empty > 0 ? 150 : 100);
   }
 }
