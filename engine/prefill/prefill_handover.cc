@@ -115,8 +115,12 @@ void PrefillCore::Impl::OnHandoverAbort(InstanceId from, const pb::HandoverAbort
   if (const std::unique_ptr<pb::Attach> attach = std::move(held->next_attach)) {
     return AttachSink(held, InstanceId(attach->sink_instance()), attach->sink_address());
   }
-  Fail(held, ReasonFrom(m.failure()), "the decode engine gave the hand-over up",
-       AfterStep::kRetain);
+  // A request that its router withdrew ends by Forget. A sink that gives up by itself (it drains, or
+  // needs the pages) may say so before its router hears of it: to the request it is lost, and another
+  // attempt mends that.
+  const Reason reason = ReasonFrom(m.failure());
+  Fail(held, reason == Reason::kCancelled ? Reason::kPeerLost : reason,
+       "the decode engine gave the hand-over up", AfterStep::kRetain);
 }
 
 void PrefillCore::Impl::OnSinkDown(InstanceId sink, bool shares_arena) {

@@ -201,6 +201,24 @@ TEST(Drain, DecodeStreamsFinishOrMoveAndTheProcessLeaves) {
   s.Ends();
 }
 
+// The prefill engine's news of it overtook the decode engine's, and the client got an error
+// (swarm seed 1357).
+TEST(Drain, AHandOverGivenUpAtTheDrainDeadlineIsTriedElsewhere) {
+  for (const int64_t micros : {500, 1000, 2000, 4000}) {
+    ClusterConfig config = Scenario::Small();
+    config.transfer.base = Millis(60);
+    config.net.latency_min = std::chrono::microseconds(10);
+    config.net.latency_max = Millis(2);
+    config.seed = static_cast<uint64_t>(micros);
+    Scenario s(config);
+    const std::vector<ClientId> all = s.AskMany(8, Story(60, 30));
+    s.RunUntil([&] { return s->transfer().outstanding() > 3; });
+    s->Drain(s->Alive(Role::kDecode).front(), std::chrono::microseconds(micros));
+    for (const ClientId id : all) s.ExpectWhole(id);
+    s.Ends();
+  }
+}
+
 TEST(Drain, PrefillLeavesAndNothingIsLost) {
   Scenario s;
   const std::vector<ClientId> all = s.AskMany(12, Story(150, 20));
