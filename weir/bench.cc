@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/config/load.h"
 #include "base/stdx/bytes.h"
 #include "engine/decode/steploop_bench.h"
 #include "kvstore/transfer/shm_carrier.h"
@@ -163,6 +164,7 @@ int BenchTransfer(bool quick, bool json) {
 }  // namespace
 
 int RunBench(const BenchArgs& args) {
+  ArmPlantedFromEnvironment();
   bool quick = false;
   bool json = false;
   for (const std::string& option : args.rest) {
