@@ -18,6 +18,7 @@ struct Rule {
   std::string pattern;
   bool whole_word = false;
   std::vector<std::string> globs;
+  std::vector<std::string> excepted;  // files
 };
 
 std::vector<Rule> ReadRules() {
@@ -43,7 +44,9 @@ std::vector<Rule> ReadRules() {
       rule.whole_word = true;
       rule.pattern.erase(0, 1);
     }
-    rule.globs.assign(in + 1, words.end());
+    const auto but = std::find(in, words.end(), "but");
+    rule.globs.assign(in + 1, but);
+    if (but != words.end()) rule.excepted.assign(but + 1, words.end());
     rules.push_back(rule);
   }
   return rules;
@@ -65,6 +68,9 @@ bool Contains(const std::string& line, const Rule& rule) {
 
 bool Forbids(const Rule& rule, const SourceFile& file) {
   if (rule.only && file.IsTest()) return false;
+  for (const std::string& path : rule.excepted) {
+    if (path == file.path) return false;
+  }
   const bool matches = std::any_of(rule.globs.begin(), rule.globs.end(), [&](const auto& glob) {
     return GlobMatches(glob, file.path);
   });
