@@ -209,7 +209,14 @@ void RequestFsm::OnFailure(const FsmContext& context, InstanceId by, const pb::F
     OnRefusal(context, by, why);
     return;
   }
-  (by == decode_ ? avoided_decode_ : avoided_prefill_) = by;
+  // A prefill engine that lost its sink has kept what it computed: the sink is to blame, unless
+  // one was blamed before.
+  if (by == prefill_ && reason == Reason::kPeerLost && avoided_decode_.value == 0) {
+    WEIR_REACHED("fsm: prefill engine lost its sink");
+    avoided_decode_ = decode_;
+  } else {
+    (by == decode_ ? avoided_decode_ : avoided_prefill_) = by;
+  }
   OnLoss(context, why);
 }
 

@@ -153,6 +153,20 @@ TEST(RequestFsm, AbortedHandoverTakesAnotherDecodeEngine) {
   EXPECT_EQ(h.core.state().losses, 1u);
 }
 
+TEST(RequestFsm, PrefillThatLostItsSinkKeepsTheRequestOnce) {
+  CoreHarness h;
+  h.UpAll();
+  const Pair first = BringToPrefilling(&h);
+  auto out = h.PrefillFailed(first.prefill, 1, 1, Reason::kPeerLost);
+  EXPECT_EQ(CountOf(out, Body::kForget), 0);
+  const InstanceId second = OtherOf(first.decode);
+  EXPECT_EQ(Only(out, Body::kReserve).to, second);
+  EXPECT_EQ(Only(h.Reserved(second, 1, 2), Body::kPrefill).to, first.prefill);
+  // Two sinks lost in a row: the engine itself is cut off.
+  out = h.PrefillFailed(first.prefill, 1, 2, Reason::kPeerLost);
+  EXPECT_EQ(Only(out, Body::kForget).to, first.prefill);
+}
+
 TEST(RequestFsm, LosesAttemptsUntilTheyAreExhausted) {
   CoreHarness h({.self = kRouter, .attempts_max = 2});
   h.UpAll();
