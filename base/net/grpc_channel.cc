@@ -378,6 +378,7 @@ void Stream::Beat(Instant now, bool forgive) {
 }
 
 void Stream::Done(absl::Status why) {
+  const std::shared_ptr<Shared> shared = shared_;
   std::shared_ptr<Stream> self;
   {
     std::lock_guard lock(mu_);
@@ -386,10 +387,13 @@ void Stream::Done(absl::Status why) {
     ended_ = why_ ? *why_ : std::move(why);
     ScheduleDrain();
   }
-  std::lock_guard lock(shared_->mu);
-  if (link_->address.empty()) --shared_->accepted;
-  shared_->live.erase(this);
-  if (shared_->live.empty()) shared_->idle.notify_all();
+  std::lock_guard lock(shared->mu);
+  if (link_->address.empty()) --shared->accepted;
+  // Let go on the loop: the last call takes its gRPC channel with it, the last channel the queue
+  // that gRPC's callback threads wait on, and they cannot be joined from one of them, as we are now.
+  shared->loop->Post("channel free", [self = std::move(self)] {});
+  shared->live.erase(this);
+  if (shared->live.empty()) shared->idle.notify_all();
 }
 
 // ---- The two ends ----
