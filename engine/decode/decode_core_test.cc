@@ -167,6 +167,12 @@ TEST_F(DecodeCoreTest, RefusesBadFieldsByName) {
       {"new_tokens_max", [](pb::Reserve* m) { m->set_new_tokens_max(0); }},
       {"prompt_tokens", [](pb::Reserve* m) { m->set_prompt_tokens(9); }},
       {"emitted", [](pb::Reserve* m) { m->add_emitted(1); }},
+      {"emitted",
+       [](pb::Reserve* m) {
+         m->set_prompt_tokens(7);
+         m->add_emitted(static_cast<TokenId>(kFakeVocab));
+       }},
+      {"tail_start", [](pb::Reserve* m) { m->set_tail_start(8); }},
       {"temperature", [](pb::Reserve* m) { m->mutable_sampling()->set_temperature(-1); }},
       {"top_p", [](pb::Reserve* m) { m->mutable_sampling()->set_top_p(NAN); }},
       {"stop_tokens", [](pb::Reserve* m) { m->mutable_sampling()->add_stop_tokens(5000); }},

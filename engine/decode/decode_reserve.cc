@@ -119,6 +119,15 @@ absl::Status DecodeCore::Impl::Validate(const pb::Reserve& m) const {
   if (static_cast<uint32_t>(m.emitted_size()) != m.token_count() - m.prompt_tokens()) {
     return Error(Reason::kBadField, "emitted must hold the tokens after the prompt", "emitted");
   }
+  // Penalties index logits by these.
+  if (!std::all_of(m.emitted().begin(), m.emitted().end(), [this](TokenId token) {
+        return token >= 0 && static_cast<uint32_t>(token) < config_.model.vocab;
+      })) {
+    return Error(Reason::kBadField, "an emitted token is not in the vocabulary", "emitted");
+  }
+  if (m.tail_start() >= m.token_count()) {
+    return Error(Reason::kBadField, "tail_start must lie within the tokens", "tail_start");
+  }
   const uint32_t blocks = config_.model.layout.BlocksFor(m.token_count() + EmitMax(m));
   if (blocks > pool_.TotalBlocks()) {
     return Error(Reason::kTooLong,

@@ -405,5 +405,18 @@ TEST_F(PrefillCoreTest, MalformedExchangesLoseThePagesAndNothingElse) {
   EXPECT_EQ(Pages(), 0u);
 }
 
+TEST_F(PrefillCoreTest, WhoSharesNoArenaCannotTakePagesOver) {
+  Start();
+  Prefill(Id(1), 38);
+  EndSteps();
+  pb::Envelope m;
+  KeyTo(Id(1), m.mutable_handover_done()->mutable_key());
+  m.mutable_handover_done()->set_adopted(true);
+  for (PageId i = 0; i < 10; ++i) m.mutable_handover_done()->add_encoder_pages(64 + i);
+  Deliver(m, kDecode);
+  EXPECT_EQ(core_->state().pages_total[0], 64u);
+  EXPECT_EQ(Pages(), 0u);
+}
+
 }  // namespace
 }  // namespace weir::engine

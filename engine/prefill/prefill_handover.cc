@@ -54,10 +54,12 @@ void PrefillCore::Impl::ApplyNext(Held* held) {
 
 void PrefillCore::Impl::OnHandoverDone(InstanceId from, const pb::HandoverDone& m) {
   const AttemptKey id = KeyFrom(m.key());
+  // Who shares no arena has nothing to give for our pages, whatever it says.
+  const bool adopted = m.adopted() && SharesArena(from);
   if (const auto closing = closing_.find(id);
       closing != closing_.end() && closing->second->sender.sink() == from) {
     WEIR_REACHED("prefill: handed over while closing");
-    if (m.adopted()) TakeExchange(closing->second.get(), m);
+    if (adopted) TakeExchange(closing->second.get(), m);
     CloseEnded(closing);
     return;
   }
@@ -66,11 +68,11 @@ void PrefillCore::Impl::OnHandoverDone(InstanceId from, const pb::HandoverDone& 
     ++counters_.orphans;
     return;
   }
-  if (m.adopted()) TakeExchange(held, m);
+  if (adopted) TakeExchange(held, m);
   held->sender.Detach();
   if (held->next) return ApplyNext(held);
   held->next_attach.reset();
-  if (m.adopted()) {
+  if (adopted) {
     Drop(held);
   } else {
     Retain(held);
