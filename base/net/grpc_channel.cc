@@ -629,7 +629,10 @@ void GrpcChannel::Close(PeerId peer) {
   if (shared_->loop->InLoop()) {
     link->closed = true;
   } else {
-    shared_->loop->Post("channel close", [link] { link->closed = true; });
+    shared_->loop->Post("channel close", [link] {
+      link->closed = true;
+      if (link->stream) link->stream->Close();  // where a dial began meanwhile
+    });
   }
   if (stream) stream->Close();
 }

@@ -265,7 +265,10 @@ class MemChannel : public Channel {
     if (in_loop) {
       link->closed = true;
     } else {
-      side_->Post("channel close", [link] { link->closed = true; });
+      side_->Post("channel close", [link] {
+        link->closed = true;
+        Unlink(link, Error(Reason::kPeerLost, "the peer closed the link"));  // made meanwhile
+      });
     }
   }
 

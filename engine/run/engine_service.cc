@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
 #include "base/runtime/clock.h"
 #include "base/stdx/bytes.h"
 #include "base/stdx/hash.h"
@@ -15,6 +16,8 @@ namespace {
 
 constexpr uint32_t kProtocol = 1;          // proto/README: raised when a peer must understand more
 constexpr size_t kInboxPerStep = 1024;     // what one turn takes in before it looks at the device
+constexpr size_t kInboxBytesMax = size_t{256} << 20;  // then messages wait in their links
+constexpr size_t kDialsMax = 256;          // engines dialled that have not said Hello yet
 constexpr Duration kIdleWaitMax = Millis(50);
 constexpr Duration kPublishEvery = Millis(50);
 
@@ -84,8 +87,7 @@ void EngineService::Drain(Instant deadline, Task drained) {
   Item item;
   item.kind = Item::Kind::kDrain;
   item.deadline = deadline;
-  // A full inbox empties within a turn; the owner of a drain is a signal handler's thread.
-  while (!inbox_.TryPush(std::move(item)) && !inbox_.closed()) std::this_thread::yield();
+  PushSurely(std::move(item));
 }
 
 void EngineService::Stop() {
@@ -106,6 +108,11 @@ kv::TransferStats EngineService::transfer_stats() const {
   return published_transfer_;
 }
 
+// A full inbox empties within a turn.
+void EngineService::PushSurely(Item item) {
+  while (!inbox_.TryPush(std::move(item)) && !inbox_.closed()) std::this_thread::yield();
+}
+
 // ---- the channel's thread
 
 void EngineService::OnUp(PeerId peer, std::string_view address) {
@@ -113,41 +120,36 @@ void EngineService::OnUp(PeerId peer, std::string_view address) {
   item.kind = Item::Kind::kUp;
   item.peer = peer;
   item.address = std::string(address);
-  // Ups and downs must not be lost: close the link if there is no room, and it will come again.
-  if (!inbox_.TryPush(std::move(item))) channel_->Close(peer);
+  PushSurely(std::move(item));
 }
 
 void EngineService::OnDown(PeerId peer, const absl::Status&) {
   Item item;
   item.kind = Item::Kind::kDown;
   item.peer = peer;
-  while (!inbox_.TryPush(std::move(item)) && !inbox_.closed()) std::this_thread::yield();
+  PushSurely(std::move(item));
 }
 
 bool EngineService::OnMessage(PeerId peer, std::string&& bytes) {
-  auto message = std::make_unique<pb::Envelope>();
+  // Full: offered again, and the peer's queue backs up.
+  if (inbox_bytes_.load(std::memory_order_relaxed) > kInboxBytesMax) return false;
+  const size_t size = bytes.size();
   Item item;
   item.kind = Item::Kind::kMessage;
   item.peer = peer;
-  if (!message->ParseFromString(bytes)) {
-    item.kind = Item::Kind::kDown;  // not our protocol
-    if (!inbox_.TryPush(std::move(item))) return false;
-    channel_->Close(peer);
-    return true;
-  }
-  item.message = std::move(message);
-  return inbox_.TryPush(std::move(item));  // full: offered again, the peer's queue backs up
+  item.bytes = size;
+  item.message = std::make_unique<pb::Envelope>();
+  if (!item.message->ParseFromString(bytes)) item.kind = Item::Kind::kNonsense;
+  inbox_bytes_.fetch_add(size, std::memory_order_relaxed);
+  if (inbox_.TryPush(std::move(item))) return true;
+  inbox_bytes_.fetch_sub(size, std::memory_order_relaxed);
+  return false;
 }
 
 // ---- the step thread
 
 void EngineService::Run() {
-  for (const std::string& router : options_.routers) {
-    const PeerId id = channel_->Dial(router);
-    Peer& peer = peers_[id.value];
-    peer.id = id;
-    peer.router_dial = true;
-  }
+  for (const std::string& router : options_.routers) DialRouter(router);
   std::vector<Item> batch;
   while (!stopping_) {
     batch.clear();
@@ -157,7 +159,10 @@ void EngineService::Run() {
       inbox_.WaitSome(kInboxPerStep, IdleWait(Now()), &batch);
     }
     const Instant now = Now();
-    for (Item& item : batch) Handle(now, item);
+    for (Item& item : batch) {
+      Handle(now, item);
+      inbox_bytes_.fetch_sub(item.bytes, std::memory_order_relaxed);
+    }
     PollTransfer(now);
     CheckDials(now);
     if (options_.core->NextDeadline() <= now) Deliver(now, Tick{});
@@ -167,8 +172,17 @@ void EngineService::Run() {
   }
 }
 
+void EngineService::DialRouter(std::string address) {
+  const PeerId id = channel_->Dial(address);
+  Peer& peer = peers_[id.value];
+  peer.id = id;
+  peer.router = std::move(address);
+}
+
 Duration EngineService::IdleWait(Instant now) const {
-  if (!refused_.empty() || !refused_peers_.empty()) return Duration::zero();
+  if (!refused_.empty() || !refused_peers_.empty() || !refused_dials_.empty()) {
+    return Duration::zero();
+  }
   Instant until = std::min(options_.core->NextDeadline(), now + kIdleWaitMax);
   for (const DelayedFetch& delayed : delayed_) until = std::min(until, delayed.due);
   return std::max(until - now, Duration::zero());
@@ -194,12 +208,17 @@ void EngineService::Handle(Instant now, Item& item) {
       Peer& peer = peers_[item.peer.value];
       peer.id = item.peer;
       peer.up = true;
+      if (peer.hello_deadline == kNever) peer.hello_deadline = now + options_.dial_timeout;
       pb::Envelope hello;
       *hello.mutable_hello() = MakeHello();
       if (!channel_->Send(item.peer, hello.SerializeAsString())) LosePeer(now, item.peer);
       return;
     }
     case Item::Kind::kDown:
+      LosePeer(now, item.peer, LinkEnd::kByChannel);
+      return;
+    case Item::Kind::kNonsense:
+      WEIR_REACHED("engine: message of another protocol");
       LosePeer(now, item.peer);
       return;
     case Item::Kind::kMessage:
@@ -222,8 +241,14 @@ void EngineService::HandleMessage(Instant now, PeerId from, const pb::Envelope& 
     HandleHello(now, peer, message.hello());
     return;
   }
-  if (message.has_hello_refused() || peer.instance.value == 0) {
-    // Refused, or words before Hello. A router is tried again later, anyone else is dropped.
+  if (message.has_hello_refused()) {
+    Log(LogLevel::kWarn, "a peer refused this engine",
+        {{"peer", peer.router}, {"why", message.hello_refused().failure().message()}});
+    LosePeer(now, from);
+    return;
+  }
+  if (peer.instance.value == 0) {
+    WEIR_REACHED("engine: words before Hello");
     LosePeer(now, from);
     return;
   }
@@ -237,7 +262,9 @@ absl::Status EngineService::CheckHello(const pb::Hello& hello) const {
                               " does not include ours, ", kProtocol),
                  "protocol_max");
   }
-  if (hello.instance() == 0) return Error(Reason::kBadField, "instance must not be 0", "instance");
+  if (hello.instance() == 0 || hello.instance() == options_.instance.value) {
+    return Error(Reason::kBadField, "instance must be neither 0 nor the other side's", "instance");
+  }
   if (hello.role() == pb::ROLE_KIND_ROUTER) return absl::OkStatus();
   const pb::Geometry& ours = options_.geometry;
   const pb::Geometry& theirs = hello.geometry();
@@ -261,11 +288,13 @@ void EngineService::HandleHello(Instant now, Peer& peer, const pb::Hello& hello)
   if (status.ok() && peer_of_.contains(instance)) {
     status = Error(Reason::kStaleEpoch, "this instance has a link already");
   }
-  if (status.ok() && transfer_ && hello.regions_size() > 0) {
+  const Role role = RoleOf(hello.role());
+  if (status.ok() && transfer_ && role != Role::kRouter && hello.regions_size() > 0) {
     const std::vector<std::string> regions(hello.regions().begin(), hello.regions().end());
     status = transfer_->AddRemote(instance, regions);
   }
   if (!status.ok()) {
+    Log(LogLevel::kWarn, "peer refused", {{"name", hello.name()}, {"why", status}});
     pb::Envelope refusal;
     pb::Failure* failure = refusal.mutable_hello_refused()->mutable_failure();
     failure->set_reason(static_cast<uint32_t>(ReasonOf(status)));
@@ -276,47 +305,59 @@ void EngineService::HandleHello(Instant now, Peer& peer, const pb::Hello& hello)
     return;
   }
   peer.instance = instance;
-  peer.role = RoleOf(hello.role());
-  peer.dial_deadline = kNever;
+  peer.role = role;
+  peer.hello_deadline = kNever;
   peer_of_[instance] = peer.id;
   arena_of_[instance] = hello.arena();
   if (peer.role == Role::kRouter) routers_up_.fetch_add(1, std::memory_order_relaxed);
   Deliver(now, PeerUp{instance, peer.role, hello.arena()});
 }
 
-void EngineService::LosePeer(Instant now, PeerId id) {
+void EngineService::LosePeer(Instant now, PeerId id, LinkEnd end) {
   const auto found = peers_.find(id.value);
   if (found == peers_.end()) return;
-  Peer& peer = found->second;
-  InstanceId lost = peer.instance;
-  if (lost.value == 0) lost = peer.dialled_for;
-  if (peer.instance.value != 0 && peer.role == Role::kRouter) {
+  const Peer lost = std::move(found->second);
+  if (!lost.router.empty() && end == LinkEnd::kByChannel) {
+    // It comes up again under its id, maybe as another instance.
+    found->second = Peer();
+    found->second.id = id;
+    found->second.router = lost.router;
+  } else {
+    peers_.erase(found);
+    channel_->Close(id);
+    if (!lost.router.empty()) redials_.push_back({now + options_.redial_after, lost.router});
+  }
+  if (lost.instance.value != 0 && lost.role == Role::kRouter) {
     routers_up_.fetch_sub(1, std::memory_order_relaxed);
   }
-  peer.instance = InstanceId();
-  peer.up = false;
-  if (peer.router_dial) {
-    // Dialled for good: the channel brings it up again, maybe as another instance.
-    peer.role = Role::kUnspecified;
-  } else {
-    channel_->Close(id);
-    peers_.erase(found);
+  const InstanceId instance = lost.instance.value != 0 ? lost.instance : lost.dialled_for;
+  if (instance.value == 0) return;
+  if (const auto link = peer_of_.find(instance); link != peer_of_.end()) {
+    if (link->second != id) return;  // it has another link
+    peer_of_.erase(link);
   }
-  if (lost.value == 0) return;
-  peer_of_.erase(lost);
-  arena_of_.erase(lost);
-  if (transfer_) transfer_->RemoveRemote(lost);
-  Deliver(now, PeerDown{lost});
+  arena_of_.erase(instance);
+  if (transfer_) transfer_->RemoveRemote(instance);
+  Deliver(now, PeerDown{instance});
 }
 
 void EngineService::CheckDials(Instant now) {
-  std::vector<PeerId> late;
+  std::vector<PeerId> late = std::exchange(refused_peers_, {});
   for (const auto& [id, peer] : peers_) {
-    if (peer.dial_deadline <= now) late.push_back(peer.id);
+    if (peer.hello_deadline <= now) late.push_back(peer.id);
   }
-  late.insert(late.end(), refused_peers_.begin(), refused_peers_.end());
-  refused_peers_.clear();
   for (const PeerId id : late) LosePeer(now, id);
+  for (const InstanceId instance : std::exchange(refused_dials_, {})) {
+    if (!peer_of_.contains(instance)) Deliver(now, PeerDown{instance});
+  }
+  for (size_t i = 0; i < redials_.size();) {
+    if (redials_[i].due > now) {
+      ++i;
+      continue;
+    }
+    DialRouter(std::move(redials_[i].router));
+    redials_.erase(redials_.begin() + static_cast<ptrdiff_t>(i));
+  }
 }
 
 // ---- actions
@@ -351,14 +392,21 @@ void EngineService::Perform(Instant now) {
 
 void EngineService::PerformDial(Instant now, const EngineActions::Dial& dial) {
   if (peer_of_.contains(dial.instance)) return;
+  size_t dials = 0;
   for (const auto& [id, peer] : peers_) {
     if (peer.dialled_for == dial.instance) return;
+    dials += peer.dialled_for.value != 0 && peer.instance.value == 0 ? 1 : 0;
+  }
+  if (dials >= kDialsMax) {
+    WEIR_REACHED("engine: too many dials at once");
+    refused_dials_.push_back(dial.instance);
+    return;
   }
   const PeerId id = channel_->Dial(dial.address);
   Peer& peer = peers_[id.value];
   peer.id = id;
   peer.dialled_for = dial.instance;
-  peer.dial_deadline = now + options_.dial_timeout;
+  peer.hello_deadline = now + options_.dial_timeout;
 }
 
 void EngineService::PerformSend(EngineActions::Send& send) {

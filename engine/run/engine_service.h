@@ -4,9 +4,9 @@
 // model and the transfer live, and the channel to routers and other engines; it translates events
 // and obeys actions, and decides nothing. Start, Drain, Stop and state() are for any thread; the
 // only waits of the step thread are for a step's result and, when idle, for its inbox.
-// What goes wrong: a peer that says Hello of another model or protocol is refused with the reason; a
-// peer that does not take its messages is dropped like a lost one; a poisoned device calls
-// `on_poisoned` once.
+// What goes wrong: a peer that says Hello of another model or protocol is refused with the reason; one
+// that says no Hello in time, talks nonsense or does not take its messages is dropped like a lost
+// one, and a router is then dialled anew; a poisoned device calls `on_poisoned` once.
 #pragma once
 
 #include <atomic>
@@ -76,7 +76,8 @@ struct EngineServiceOptions {
       make_transfer;
   ChannelFactory make_channel;
   Duration transfer_delay{0};   // for tests: each read starts this much later
-  Duration dial_timeout = std::chrono::seconds(5);
+  Duration dial_timeout = std::chrono::seconds(5);  // from a dial, or a link, to a good Hello
+  Duration redial_after = std::chrono::seconds(1);  // pause before a dropped router is dialled anew
   size_t inbox_capacity = 16384;
   std::function<void()> on_poisoned;
   std::string build;
@@ -108,11 +109,12 @@ class EngineService final : private Channel::Handler {
 
  private:
   struct Item {
-    enum class Kind : uint8_t { kUp, kDown, kMessage, kDrain, kWake };
+    enum class Kind : uint8_t { kUp, kDown, kMessage, kNonsense, kDrain, kWake };
     Kind kind = Kind::kWake;
     PeerId peer;
     std::string address;  // kUp of a dialled peer
     std::unique_ptr<pb::Envelope> message;
+    size_t bytes = 0;  // of the message as it came
     Instant deadline = kNever;
   };
   struct Peer {
@@ -120,10 +122,16 @@ class EngineService final : private Channel::Handler {
     InstanceId instance;       // 0 until its Hello was accepted
     Role role = Role::kUnspecified;
     InstanceId dialled_for;    // we dialled this instance, not a router
-    bool router_dial = false;
+    std::string router;        // we dialled this router's address
     bool up = false;
-    Instant dial_deadline = kNever;
+    Instant hello_deadline = kNever;
   };
+  struct Redial {
+    Instant due;
+    std::string router;
+  };
+  // Who ended a link: the channel dials a router that it lost again by itself.
+  enum class LinkEnd : uint8_t { kByChannel, kByUs };
   struct DelayedFetch {
     Instant due;
     Fetch fetch;
@@ -136,13 +144,17 @@ class EngineService final : private Channel::Handler {
   void OnDown(PeerId peer, const absl::Status& why) override;
   bool OnMessage(PeerId peer, std::string&& bytes) override;
 
+  // Waits for room; for what must not be lost. Not on the step thread.
+  void PushSurely(Item item);
+
   // All below on the step thread.
   void Run();
+  void DialRouter(std::string address);
   void Handle(Instant now, Item& item);
   void HandleMessage(Instant now, PeerId from, const pb::Envelope& message);
   void HandleHello(Instant now, Peer& peer, const pb::Hello& hello);
   absl::Status CheckHello(const pb::Hello& hello) const;
-  void LosePeer(Instant now, PeerId id);
+  void LosePeer(Instant now, PeerId id, LinkEnd end = LinkEnd::kByUs);
   void Deliver(Instant now, const EngineEvent& event);
   void Perform(Instant now);
   void PerformDial(Instant now, const EngineActions::Dial& dial);
@@ -165,6 +177,7 @@ class EngineService final : private Channel::Handler {
   BoundedQueue<Item> inbox_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> wake_queued_{false};
+  std::atomic<size_t> inbox_bytes_{0};
   std::atomic<uint64_t> progress_{0};
   std::atomic<bool> busy_{false};
   std::atomic<uint32_t> routers_up_{0};
@@ -188,6 +201,8 @@ class EngineService final : private Channel::Handler {
   std::vector<DelayedFetch> delayed_;
   std::vector<FetchDone> refused_;  // fetches that could not start
   std::vector<PeerId> refused_peers_;
+  std::vector<InstanceId> refused_dials_;
+  std::vector<Redial> redials_;
   Instant published_at_{};
 };
 
