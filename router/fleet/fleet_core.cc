@@ -79,6 +79,11 @@ absl::Status FleetCore::Register(InstanceId instance, const pb::Hello& hello) {
   if (instance.value == 0) {
     return Error(Reason::kBadField, "an engine's instance may not be 0", "instance");
   }
+  if (hello.listen_address().size() > kNameBytesMax || hello.name().size() > kNameBytesMax) {
+    return Error(Reason::kBadField, "an engine's name and address are at most " +
+                                        std::to_string(kNameBytesMax) + " bytes long",
+                 "listen_address");
+  }
   if (geometry_) WEIR_TRY(CheckAgrees(*geometry_, hello.geometry()));
   Lose(instance);
   if (view_.instances_.size() >= kInstancesMax) {
@@ -102,6 +107,13 @@ absl::Status FleetCore::Register(InstanceId instance, const pb::Hello& hello) {
   view_.instances_.insert(place, std::move(view));
   view_.version_ += 1;
   return absl::OkStatus();
+}
+
+bool FleetCore::InVocabulary(std::span<const TokenId> ids) const {
+  if (!geometry_ || geometry_->vocab() == 0) return true;
+  const auto vocab = static_cast<int64_t>(geometry_->vocab());
+  return std::all_of(ids.begin(), ids.end(),
+                     [vocab](TokenId id) { return id >= 0 && id < vocab; });
 }
 
 bool FleetCore::Lose(InstanceId instance) {

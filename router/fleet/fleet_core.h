@@ -7,7 +7,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
+#include "base/stdx/ids.h"
 #include "base/stdx/status.h"
 #include "router/fleet/fleet_view.h"
 
@@ -30,6 +32,8 @@ class FleetCore {
   FleetSnapshot Snapshot() const { return std::make_shared<const FleetView>(view_); }
   // What all engines agree on; empty before the first registered.
   const std::optional<pb::Geometry>& geometry() const { return geometry_; }
+  // False when an id is none of the fleet's vocabulary. True before anybody said how large that is.
+  bool InVocabulary(std::span<const TokenId> ids) const;
   // Nobody relies on the geometry: the next engine decides it anew.
   void ForgetGeometry() { geometry_.reset(); }
 

@@ -61,12 +61,13 @@ struct CoreHarness {
     Up(Role::kDecode, kD2);
   }
   RouterActions Ask(uint64_t id, std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8},
-                    uint32_t new_tokens_max = 10) {
+                    uint32_t new_tokens_max = 10, bool logprobs = false) {
     Submit submit;
     submit.request = RequestId{id};
     submit.prompt = std::move(prompt);
     submit.new_tokens_max = new_tokens_max;
     submit.sampling.set_seed(99);
+    submit.sampling.set_logprobs(logprobs);
     return On(submit);
   }
   RouterActions Say(InstanceId from, const pb::Envelope& message) {

@@ -2,6 +2,7 @@
 #include "router/session/request_fsm.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -157,6 +158,12 @@ bool RequestFsm::OnFailed(const FsmContext& context, InstanceId from, const pb::
 bool RequestFsm::OnRow(const FsmContext& context, InstanceId from, const pb::TokenRow& row) {
   if (from != decode_ || !Serves(from, row.key())) return false;
   if (row.ids_size() > 0) {
+    if (!context.fleet->InVocabulary({row.ids().data(), static_cast<size_t>(row.ids_size())})) {
+      WEIR_REACHED("fsm: ids outside of the vocabulary");
+      avoided_decode_ = decode_;
+      OnLoss(context, Error(Reason::kCorrupt, "the decode engine answered with unknown ids"));
+      return false;
+    }
     const std::span<const TokenId> ids(row.ids().data(), static_cast<size_t>(row.ids_size()));
     const auto taken = journal_.Accept(Attempt{row.key().attempt()}, row.position(), ids);
     if (taken.verdict == TokenJournal::Verdict::kGap) {
@@ -347,13 +354,20 @@ void RequestFsm::Deliver(const FsmContext& context, uint32_t first, const pb::To
   delivery.request = options_.request;
   delivery.first = first;
   delivery.ids.assign(fresh.begin(), fresh.end());
-  const int scores = row.logprobs_size();
-  if (scores != row.ids_size() || static_cast<size_t>(scores) < fresh.size()) return;
+  if (!options_.sampling.logprobs()) return;
+  // One for each id in every delivery, whatever the engine sent: the client's side relies on it.
   // Ids at the front that were there already, and those over the limit at the back, have no place.
   const auto known = static_cast<int>(first + journal_.prompt_tokens() - row.position());
-  if (known < 0) return;
+  const bool sent = known >= 0 && row.logprobs_size() == row.ids_size() &&
+                    static_cast<size_t>(row.logprobs_size() - known) >= fresh.size();
+  if (!sent) WEIR_REACHED("fsm: row without its log-probabilities");
   for (int i = 0; i < static_cast<int>(fresh.size()); ++i) {
-    delivery.logprobs.push_back(row.logprobs(known + i));
+    pb::TokenLogprob& score = delivery.logprobs.emplace_back();
+    if (sent) {
+      score = row.logprobs(known + i);
+    } else {
+      score.set_logprob(std::numeric_limits<float>::quiet_NaN());
+    }
   }
 }
 

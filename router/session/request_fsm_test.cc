@@ -309,7 +309,8 @@ TEST(RequestFsm, DrainingPrefillIsNotAskedAgain) {
 TEST(RequestFsm, LogprobsFollowTheirIds) {
   CoreHarness h;
   h.UpAll(1);
-  BringToPrefilling(&h);
+  h.Ask(1, {1, 2, 3, 4, 5, 6, 7, 8}, 10, /*logprobs=*/true);
+  h.Reserved(kD1, 1, 1);
   pb::Envelope message;
   pb::TokenRow* row = message.mutable_tokens()->add_rows();
   CoreHarness::FillKey(row->mutable_key(), 1, 1);
@@ -327,6 +328,24 @@ TEST(RequestFsm, LogprobsFollowTheirIds) {
   ASSERT_EQ(out.deliveries[0].logprobs.size(), 1u);
   EXPECT_EQ(out.deliveries[0].ids[0], 42);
   EXPECT_EQ(out.deliveries[0].logprobs[0].logprob(), -3.0f);
+  // An engine that leaves them out: there is one for each id all the same.
+  const auto bare = h.Tokens(kD1, 1, 1, 11, {43, 44});
+  ASSERT_EQ(bare.deliveries.size(), 1u);
+  EXPECT_EQ(bare.deliveries[0].logprobs.size(), 2u);
+}
+
+TEST(RequestFsm, IdsOutsideOfTheVocabularyAreALoss) {
+  for (const TokenId wild : {-1, 100, INT32_MAX}) {
+    CoreHarness h;
+    h.UpAll();
+    const Pair first = BringToPrefilling(&h);
+    h.Tokens(first.decode, 1, 1, 8, {40});
+    const auto out = h.Tokens(first.decode, 1, 1, 9, {41, wild});
+    EXPECT_TRUE(out.deliveries.empty());
+    const auto reserve = Only(out, Body::kReserve);
+    EXPECT_EQ(reserve.to, OtherOf(first.decode));
+    EXPECT_EQ(reserve.message.reserve().token_count(), 9u);
+  }
 }
 
 }  // namespace
