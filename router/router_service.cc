@@ -122,6 +122,7 @@ absl::Status RouterService::Open() {
   front.on_first_token = [this](double seconds) {
     if (first_token_) first_token_->Observe(seconds);
   };
+  front.trace = options_.trace;
   front_ = std::make_unique<HttpFront>(std::move(front));
   dispatcher_->SetFront(front_.get());
 

@@ -41,6 +41,7 @@ struct RouterServiceOptions {
   // Borrowed, may be null. Scraped and asked on this router's loop only.
   Metrics* metrics = nullptr;
   ProgressWatch* watch = nullptr;
+  TracePointSink* trace = nullptr;  // any thread
   // More members of the JSON object at /debug/state, `"decode":{...}`; may be empty.
   std::function<std::string()> more_state;
 };

@@ -43,6 +43,8 @@ class EngineProcess {
       return CreateGrpcChannel(std::move(channel), handler);
     };
     options.on_poisoned = [] { RequestExit(kExitPoisoned); };
+    WEIR_ASSIGN(trace_, MakeTraceSink(config_.log()));
+    options.trace = trace_.get();
     WEIR_ASSIGN(engine_, MakeEngine(std::move(options)));
     ShowEngine(engine_.get(), &metrics_, &watch_);
     WEIR_TRY(StartAdmin(config.admin_address()));
@@ -100,6 +102,7 @@ class EngineProcess {
   const v1::Config config_;
   Metrics metrics_;
   ProgressWatch watch_;
+  std::unique_ptr<TracePointSink> trace_;
   Loop loop_{{.name = "admin"}};
   std::shared_ptr<const engine::LoadedModel> model_;
   std::unique_ptr<KvArenas> arenas_;

@@ -51,6 +51,7 @@ struct EngineRoleOptions {
   bool transfers = true;       // false: every peer shares the arena
   engine::ChannelFactory make_channel;
   std::function<void()> on_poisoned;
+  TracePointSink* trace = nullptr;  // borrowed
 };
 
 absl::StatusOr<std::unique_ptr<engine::EngineService>> MakeEngine(EngineRoleOptions options);

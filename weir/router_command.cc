@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<router::RouterService>> MakeRouter(const v1::Conf
   service.build = kVersion;
   service.metrics = options.metrics;
   service.watch = options.watch;
+  service.trace = options.trace;
   service.more_state = std::move(options.more_state);
   return router::RouterService::Create(std::move(service));
 }
@@ -45,12 +46,15 @@ int RunRouter(const ServiceArgs& args) {
   if (const std::optional<int> code = AnswerConfigFlags(args, config)) return *code;
   Metrics metrics;
   ProgressWatch watch;
+  std::unique_ptr<TracePointSink> trace;
   std::unique_ptr<router::RouterService> service;
   ProcessHooks hooks;
   hooks.start = [&]() -> absl::Status {
     RouterRoleOptions options;
     options.metrics = &metrics;
     options.watch = &watch;
+    WEIR_ASSIGN(trace, MakeTraceSink(config->log()));
+    options.trace = trace.get();
     options.make_channel = [](Channel::Options channel, Channel::Handler* handler) {
       return CreateGrpcChannel(std::move(channel), handler);
     };

@@ -20,6 +20,7 @@ struct RouterRoleOptions {
   std::string listen_address;  // empty: router.peer_address
   Metrics* metrics = nullptr;      // borrowed
   ProgressWatch* watch = nullptr;  // borrowed
+  TracePointSink* trace = nullptr;  // borrowed
   std::function<std::string()> more_state;
 };
 

@@ -40,7 +40,9 @@ class ServeProcess {
     const uint32_t states = std::max(sizes[0].states, sizes[1].states);
     WEIR_ASSIGN(arenas_, MakeKvArenas(model_->info().layout, 2 * pages, 2 * states,
                                       /*shared=*/false));
+    WEIR_ASSIGN(trace_, MakeTraceSink(config_.log()));
     RouterRoleOptions router;
+    router.trace = trace_.get();
     router.make_channel = Hub();
     router.listen_address = kRouterName;
     router.metrics = &metrics_;
@@ -104,12 +106,14 @@ class ServeProcess {
     options.transfers = false;
     options.make_channel = Hub();
     options.on_poisoned = [] { RequestExit(kExitPoisoned); };
+    options.trace = trace_.get();
     return MakeEngine(std::move(options));
   }
 
   const v1::Config config_;
   Metrics metrics_;
   ProgressWatch watch_;
+  std::unique_ptr<TracePointSink> trace_;
   MemHub hub_;
   std::shared_ptr<const engine::LoadedModel> model_;
   std::unique_ptr<KvArenas> arenas_;

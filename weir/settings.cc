@@ -93,6 +93,13 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& address, const std::st
   return out;
 }
 
+absl::StatusOr<std::unique_ptr<TracePointSink>> MakeTraceSink(const v1::LogConfig& config) {
+  if (config.trace_directory().empty()) return std::unique_ptr<TracePointSink>();
+  WEIR_ASSIGN(std::unique_ptr<NdjsonTraceSink> sink,
+              NdjsonTraceSink::Create(config.trace_directory()));
+  return std::unique_ptr<TracePointSink>(std::move(sink));
+}
+
 std::string ModelNameOf(const v1::ModelConfig& model) {
   if (!model.name().empty()) return model.name();
   std::string path = model.path();

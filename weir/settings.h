@@ -4,9 +4,11 @@
 // checks that need to know what a setting means. Main thread, at start.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "base/obs/trace_point.h"
 #include "base/stdx/status.h"
 #include "proto/config.pb.h"
 #include "weir/commands.h"
@@ -27,6 +29,9 @@ absl::StatusOr<v1::Config> LoadSettings(const ServiceArgs& args, const Roles& ro
 // Configures the log otherwise.
 std::optional<int> AnswerConfigFlags(const ServiceArgs& args,
                                      const absl::StatusOr<v1::Config>& config);
+
+// The sink of log.trace_directory; null when none is set. kBadField when it cannot be written.
+absl::StatusOr<std::unique_ptr<TracePointSink>> MakeTraceSink(const v1::LogConfig& config);
 
 // The served name: configured, or the last part of the directory's path.
 std::string ModelNameOf(const v1::ModelConfig& model);

@@ -31,6 +31,8 @@ Role RoleOf(pb::RoleKind kind) {
   }
 }
 
+int64_t MicrosOf(Instant instant) { return instant.time_since_epoch().count() / 1000; }
+
 pb::RoleKind KindOf(Role role) {
   switch (role) {
     case Role::kRouter: return pb::ROLE_KIND_ROUTER;
@@ -193,7 +195,39 @@ void EngineService::RunStep(Instant now) {
   options_.model->Launch(*plan);
   const bool complete = options_.model->Collect(plan->step, /*wait=*/true, &result_);
   WEIR_CHECK(complete);
+  if (options_.trace) TraceStepDone(*plan, now, Now());
   Deliver(Now(), StepDone{result_});
+}
+
+void EngineService::TraceStepDone(const StepPlan& plan, Instant begun, Instant done) const {
+  TraceStep row;
+  row.step = static_cast<int64_t>(plan.step.value);
+  row.engine = static_cast<int64_t>(options_.instance.value >> 1);  // fits a signed id
+  row.epoch = plan.epoch.value;
+  row.role = options_.role == Role::kPrefill ? "prefill" : "decode";
+  row.t0 = MicrosOf(begun);
+  row.t1 = MicrosOf(done);
+  row.n_req = static_cast<int64_t>(plan.rows.size());
+  for (const StepRow& group : plan.rows) {
+    (group.kind == RowKind::kVerify ? row.n_rows_verify : row.n_rows_ctx) += group.count;
+  }
+  row.tokens_emitted = static_cast<int64_t>(result_.tokens.size());
+  Trace(options_.trace, row);
+}
+
+void EngineService::TraceFetchDone(const FetchTrace& fetch, Instant now) const {
+  TraceIo row;
+  row.kind = "pd_kv";
+  row.path = "de";
+  row.node_src = static_cast<int64_t>(fetch.from.value >> 1);
+  row.node_dst = static_cast<int64_t>(options_.instance.value >> 1);
+  row.bytes_useful = fetch.bytes;
+  row.bytes_wire = fetch.bytes;
+  row.t_submit = MicrosOf(fetch.begun);
+  row.t_begin = row.t_submit;
+  row.t_end = MicrosOf(now);
+  row.high_class = true;
+  Trace(options_.trace, row);
 }
 
 void EngineService::Deliver(Instant now, const EngineEvent& event) {
@@ -489,7 +523,9 @@ void EngineService::PostFetch(const Fetch& fetch) {
     refused_.push_back({fetch.id, ReasonOf(id.status())});
     return;
   }
-  fetch_of_[id->value] = fetch.id;
+  int64_t bytes = 0;
+  for (const kv::CopyOp& op : ops) bytes += op.bytes;
+  fetch_of_[id->value] = {fetch.id, fetch.from, Now(), bytes};
   transfer_of_[fetch.id] = id->value;
 }
 
@@ -510,8 +546,9 @@ void EngineService::PollTransfer(Instant now) {
     for (const kv::Completion& completion : completions) {
       const auto found = fetch_of_.find(completion.id.value);
       if (found == fetch_of_.end()) continue;
-      done.push_back({found->second, ReasonOf(completion.status)});
-      transfer_of_.erase(found->second);
+      done.push_back({found->second.fetch, ReasonOf(completion.status)});
+      if (options_.trace) TraceFetchDone(found->second, now);
+      transfer_of_.erase(found->second.fetch);
       fetch_of_.erase(found);
     }
   }

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "base/net/channel.h"
+#include "base/obs/trace_point.h"
 #include "base/runtime/task.h"
 #include "base/stdx/bounded_queue.h"
 #include "engine/model/model.h"
@@ -80,6 +81,7 @@ struct EngineServiceOptions {
   Duration redial_after = std::chrono::seconds(1);  // pause before a dropped router is dialled anew
   size_t inbox_capacity = 16384;
   std::function<void()> on_poisoned;
+  TracePointSink* trace = nullptr;  // borrowed; null: nothing is recorded
   std::string build;
 };
 
@@ -136,6 +138,13 @@ class EngineService final : private Channel::Handler {
     Instant due;
     Fetch fetch;
   };
+  // What a trace row needs of a read under way.
+  struct FetchTrace {
+    FetchId fetch;
+    InstanceId from;
+    Instant begun;
+    int64_t bytes = 0;
+  };
 
   explicit EngineService(EngineServiceOptions options);
 
@@ -165,6 +174,8 @@ class EngineService final : private Channel::Handler {
   void AddChecksums(InstanceId to, pb::Envelope* message) const;
   void SendTo(InstanceId to, const pb::Envelope& message);
   void PollTransfer(Instant now);
+  void TraceStepDone(const StepPlan& plan, Instant begun, Instant done) const;
+  void TraceFetchDone(const FetchTrace& fetch, Instant now) const;
   void RunStep(Instant now);
   void CheckDials(Instant now);
   void Publish(Instant now);
@@ -196,7 +207,7 @@ class EngineService final : private Channel::Handler {
   absl::flat_hash_map<uint64_t, Peer> peers_;               // by PeerId
   absl::flat_hash_map<InstanceId, PeerId> peer_of_;          // accepted, up
   absl::flat_hash_map<InstanceId, uint64_t> arena_of_;
-  absl::flat_hash_map<uint64_t, FetchId> fetch_of_;          // by TransferId
+  absl::flat_hash_map<uint64_t, FetchTrace> fetch_of_;       // by TransferId
   absl::flat_hash_map<FetchId, uint64_t> transfer_of_;
   std::vector<DelayedFetch> delayed_;
   std::vector<FetchDone> refused_;  // fetches that could not start

@@ -135,6 +135,7 @@ void Answer::Fail(const absl::Status& status) {
 
 void Answer::Begin() {
   if (std::exchange(begun_, true)) return;
+  first_token_ = Now();
   options_.owner->FirstToken(*this);
   options_.response->Start(&out_);
 }

@@ -57,6 +57,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void KeepAlive(Instant now, Duration silence);
 
   Instant begun() const { return options_.begun; }
+  // When the first token was there; Instant{} before that.
+  Instant first_token() const { return first_token_; }
   bool over() const { return over_; }
 
  private:
@@ -83,6 +85,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::string out_;
   std::vector<codec::TokenLogprob> scores_;  // reused
   Instant last_write_{};
+  Instant first_token_{};
   bool begun_ = false;          // Response::Start was called
   bool head_sent_ = false;
   bool paused_ = false;         // the client takes nothing

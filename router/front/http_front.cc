@@ -327,6 +327,23 @@ void HttpFront::OnClose(const RouterActions::Close& close) {
   const int choice = slot->choice;
   FreeSlot(slot);
   answer->OnClose(choice, close);
+  if (options_.trace) TraceAnswer(*answer, close);
+}
+
+void HttpFront::TraceAnswer(const Answer& answer, const RouterActions::Close& close) const {
+  const auto micros = [](Instant at) { return at.time_since_epoch().count() / 1000; };
+  TraceRequest row;
+  row.rid = static_cast<int64_t>(close.request.value);
+  row.t_arrive = micros(answer.begun());
+  if (answer.first_token() != Instant{}) row.t_first = micros(answer.first_token());
+  row.t_done = micros(Now());
+  row.in_len = close.prompt_tokens;
+  row.hit_tok_l0 = close.cached_tokens;
+  row.miss_tok = close.prompt_tokens - close.cached_tokens;
+  row.out_len = close.answer_tokens;
+  row.retries = close.attempts > 0 ? close.attempts - 1 : 0;
+  row.outcome = InfoOf(ReasonOf(close.status)).name.data();  // a literal of the table
+  Trace(options_.trace, row);
 }
 
 void HttpFront::Withdrawn(RequestId request, bool satisfied) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/net/http_server.h"
+#include "base/obs/trace_point.h"
 #include "base/runtime/gate.h"
 #include "base/runtime/pool.h"
 #include "base/stdx/random.h"
@@ -53,6 +54,7 @@ class HttpFront final : public AnswerOwner {
     // /metrics, /health/* and /debug/state; false where the request asks for none of them.
     std::function<bool(const HttpRequest&, HttpResponder*)> answer_admin;
     std::function<void(double seconds)> on_first_token;  // may be empty
+    TracePointSink* trace = nullptr;  // borrowed; null: nothing is recorded
   };
 
   explicit HttpFront(Options options);
@@ -94,6 +96,7 @@ class HttpFront final : public AnswerOwner {
   std::string NewResponseId();
   RequestId TakeSlot(const std::shared_ptr<Answer>& answer, int choice);
   Slot* Find(RequestId request);
+  void TraceAnswer(const Answer& answer, const RouterActions::Close& close) const;
   void FreeSlot(Slot* slot);
 
   void Withdrawn(RequestId request, bool satisfied) override;
