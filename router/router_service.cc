@@ -205,6 +205,11 @@ void RouterService::OnUp(PeerId peer, std::string_view) {
   hello->set_build(options_.build);
   hello->set_name(options_.name);
   if (!channel_->Send(peer, message.SerializeAsString())) CloseSoon(peer);
+  loop_.After("hello wait", kHelloWait, [this, peer] {
+    const auto found = links_.find(peer);
+    if (found == links_.end() || found->second.instance.value != 0) return;
+    Refuse(peer, Error(Reason::kDeadline, "no Hello came in time"));
+  });
 }
 
 void RouterService::OnDown(PeerId peer, const absl::Status& why) {
@@ -246,6 +251,11 @@ void RouterService::OnHello(PeerId peer, const pb::Hello& hello) {
     return;
   }
   const InstanceId instance{hello.instance()};
+  if (links_[peer].instance.value != 0) {
+    // One link, one instance: the others would outlive it.
+    Refuse(peer, Error(Reason::kBadField, "Hello was said already"));
+    return;
+  }
   if (const auto old = peer_of_.find(instance); old != peer_of_.end() && old->second != peer) {
     // The engine dialled again before we noticed that its old link is dead.
     WEIR_REACHED("router service: engine came back on another link");

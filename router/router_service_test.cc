@@ -26,8 +26,8 @@ constexpr Duration kLimit = std::chrono::seconds(20);
 // Registers, and as a decode engine answers every reservation with the whole answer.
 class Engine final : public Channel::Handler {
  public:
-  Engine(MemHub* hub, uint64_t instance, pb::RoleKind role, uint32_t protocol = 1)
-      : instance_(instance), role_(role), protocol_(protocol) {
+  Engine(MemHub* hub, uint64_t instance, pb::RoleKind role, uint32_t protocol = 1, int hellos = 1)
+      : instance_(instance), role_(role), protocol_(protocol), hellos_(hellos) {
     channel_ = *hub->Create({}, this);
     channel_->Dial("mem:router");
   }
@@ -52,7 +52,10 @@ class Engine final : public Channel::Handler {
     hello->set_role(role_);
     hello->mutable_geometry()->set_vocab(1000);
     hello->mutable_geometry()->set_positions_max(100);
-    ASSERT_TRUE(channel_->Send(peer, message.SerializeAsString()));
+    for (int i = 0; i < hellos_; ++i) {
+      hello->set_instance(instance_ + static_cast<uint64_t>(i));
+      ASSERT_TRUE(channel_->Send(peer, message.SerializeAsString()));
+    }
   }
   void OnDown(PeerId, const absl::Status&) override {}
   bool OnMessage(PeerId peer, std::string&& bytes) override {
@@ -83,6 +86,7 @@ class Engine final : public Channel::Handler {
   const uint64_t instance_;
   const pb::RoleKind role_;
   const uint32_t protocol_;
+  const int hellos_;
   std::mutex mu_;
   std::condition_variable changed_;
   bool refused_ = false;      // guarded by mu_
@@ -170,6 +174,12 @@ TEST_F(RouterServiceTest, EngineOfAnotherProtocolIsTold) {
   Engine strange(&hub_, 11, pb::ROLE_KIND_PREFILL, 9);
   ASSERT_TRUE(strange.WaitRefused());
   EXPECT_NE(strange.refusal().find("protocol"), std::string::npos);
+}
+
+TEST_F(RouterServiceTest, OneLinkIsOneInstance) {
+  Engine legion(&hub_, 11, pb::ROLE_KIND_PREFILL, 1, /*hellos=*/3);
+  ASSERT_TRUE(legion.WaitRefused());
+  EXPECT_EQ(legion.refusal(), "Hello was said already");
 }
 
 TEST_F(RouterServiceTest, LosesAnEngineWithItsLink) {

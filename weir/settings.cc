@@ -71,6 +71,12 @@ void CheckEngine(const std::string& section, const v1::EngineConfig& engine, boo
   CheckRange(field("chunk_rows").c_str(), engine.chunk_rows(), 1, 32768, problems);
   CheckRange(field("queue_max").c_str(), engine.queue_max(), 1, 1000000, problems);
   CheckRange(field("lease_ms").c_str(), engine.lease_ms(), 100, 3600000, problems);
+  // Page ids have 31 bits, and in one process two engines share them.
+  CheckRange(field("pages").c_str(), engine.pages(), 1, uint64_t{1} << 29, problems);
+  CheckRange(field("memory_mib").c_str(), engine.memory_mib(), 1, uint64_t{1} << 24, problems);
+  CheckRange(field("step_rows_max").c_str(), engine.step_rows_max(), 1, 1000000, problems);
+  CheckRange(field("threads").c_str(), engine.threads(), 1, 1024, problems);
+  CheckRange(field("retain_max").c_str(), engine.retain_max(), 1, 1000000, problems);
   const std::string& transfer = engine.transfer();
   if (!transfer.empty() && transfer != "auto" && transfer != "shm" && transfer != "ucx") {
     problems->push_back(absl::StrCat(field("transfer"), " must be auto, shm or ucx"));
