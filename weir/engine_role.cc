@@ -73,6 +73,24 @@ std::unique_ptr<engine::EngineCore> MakeCore(const EngineRoleOptions& options,
       std::make_unique<engine::DecodeCore>(std::move(core)));
 }
 
+// KV is read from us at the host where other engines dial us; the carrier by itself keeps to this
+// host.
+kv::UcxOptions UcxOptionsFor(const v1::EngineConfig& config) {
+  kv::UcxOptions ucx;
+  std::string host = config.peer_address().substr(0, config.peer_address().rfind(':'));
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (!host.empty() && host != "localhost") {
+    ucx.listen_host = host;
+    const bool loopback = host == "::1" || host.rfind("127.", 0) == 0;
+    if (!loopback) ucx.devices = "all";
+  }
+  if (!config.ucx_devices().empty()) ucx.devices = config.ucx_devices();
+  if (!config.ucx_transports().empty()) ucx.transports = config.ucx_transports();
+  return ucx;
+}
+
 // Same-host memory first, the network for everything else, unless the configuration forces one.
 absl::StatusOr<std::unique_ptr<kv::Transfer>> MakeTransfer(const v1::EngineConfig& config,
                                                            const KvArenas& arenas,
@@ -85,10 +103,7 @@ absl::StatusOr<std::unique_ptr<kv::Transfer>> MakeTransfer(const v1::EngineConfi
   std::vector<std::unique_ptr<kv::Carrier>> carriers;
   if (kind != "ucx") carriers.push_back(kv::MakeShmCarrier());
   if (kind != "shm") {
-    kv::UcxOptions ucx;
-    if (!config.ucx_devices().empty()) ucx.devices = config.ucx_devices();
-    if (!config.ucx_transports().empty()) ucx.transports = config.ucx_transports();
-    WEIR_ASSIGN(std::unique_ptr<kv::Carrier> carrier, kv::MakeUcxCarrier(std::move(ucx)));
+    WEIR_ASSIGN(std::unique_ptr<kv::Carrier> carrier, kv::MakeUcxCarrier(UcxOptionsFor(config)));
     carriers.push_back(std::move(carrier));
   }
   kv::TransferOptions options;
