@@ -4,9 +4,9 @@
 // model and the transfer live, and the channel to routers and other engines; it translates events
 // and obeys actions, and decides nothing. Start, Drain, Stop and state() are for any thread; the
 // only waits of the step thread are for a step's result and, when idle, for its inbox.
-// What goes wrong: a peer that says Hello of another model or protocol is refused with the reason; one
-// that says no Hello in time, talks nonsense or does not take its messages is dropped like a lost
-// one, and a router is then dialled anew; a poisoned device calls `on_poisoned` once.
+// What goes wrong: a peer that says Hello of another model or protocol is refused with the reason;
+// one that says no Hello in time, talks nonsense or does not take its messages is dropped like a
+// lost one, and a router is then dialled anew; a poisoned device calls `on_poisoned` once.
 #pragma once
 
 #include <atomic>
