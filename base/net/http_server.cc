@@ -403,6 +403,11 @@ void Connection::Parse() {
   }
   in_.erase(0, used);
   if (!header_seen_) return;
+  if (in_.size() > shared_->options.header_bytes_max) {
+    // The parser waits for the end of a line: a chunk's size or a trailer.
+    WEIR_REACHED("http: endless line between chunks");
+    return Fail(400, "malformed HTTP request: a chunk's size or a trailer is too long");
+  }
   AccountBody(parser_->get().body().size());
   if (shared_->unread_body_bytes.load() > shared_->options.unread_body_bytes_max) {
     WEIR_REACHED("http: too many unread bodies");
@@ -426,6 +431,13 @@ bool Connection::HeaderOk() {
   }
   if (message.method() == http::verb::connect) {
     return Fail(405, "CONNECT is not served here"), false;
+  }
+  // The parser takes a body of any other coding for the next request, and so could a proxy before us.
+  if (const auto count = message.count(http::field::transfer_encoding); count > 0) {
+    const auto coding = message[http::field::transfer_encoding];
+    if (http10_ || count > 1 || !EqualIgnoreCase({coding.data(), coding.size()}, "chunked")) {
+      return Fail(501, "the only Transfer-Encoding understood is chunked, in HTTP/1.1"), false;
+    }
   }
   if (parser_->is_done()) return true;
   Enter(State::kBody);

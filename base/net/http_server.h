@@ -66,7 +66,8 @@ class HttpResponder {
   virtual void OnDrained(Task drained) = 0;
 
   // `gone` runs once, as soon as the client disconnected, stalled or the server shut down before the
-  // answer was complete; at once (by Post) if that is so already. Never after a completed answer.
+  // answer was complete; at once (by Post) if that is so already. Never after a completed answer. A
+  // client that only closes its sending side has disconnected: the two cannot be told apart in time.
   virtual void OnGone(Task gone) = 0;
 
   virtual bool gone() const = 0;

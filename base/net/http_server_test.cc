@@ -192,6 +192,7 @@ TEST_F(HttpServerTest, AnswersBadInputAndCloses) {
   std::string many = "GET / HTTP/1.1\r\nHost: x\r\n";
   for (int i = 0; i < 20; ++i) many += "a: b\r\n";
   const std::string tls_hello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+  const std::string chunked = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::pair<std::string, std::string> cases[] = {
       {"garbage\r\n\r\n", "400"},
       {tls_hello, "400"},
@@ -202,6 +203,13 @@ TEST_F(HttpServerTest, AnswersBadInputAndCloses) {
       {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "400"},
       {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "400"},
       {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
+      {chunked + "5;" + std::string(9000, 'a'), "400"},
+      {chunked + "0\r\na: " + std::string(9000, 'a'), "400"},
+      // Whatever the parser might take for a request of its own.
+      {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nGET / HTTP/1.1\r\n", "501"},
+      {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", "501"},
+      {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
+      {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "501"},
       {"GET / HTTP/2.0\r\nHost: x\r\n\r\n", "505"},
       {"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
       {"GET / HTTP/1.1\r\nHost: x\r\nbig: " + std::string(5000, 'a') + "\r\n\r\n", "431"},
