@@ -43,6 +43,8 @@ inline constexpr uint32_t kPositionsDefault = 1u << 24;
 
 // Bodies up to this size are parsed, rendered and tokenized on the loop; larger ones on the pool.
 inline constexpr size_t kInlineBodyBytes = 64 * 1024;
+// Of all bodies that wait for the pool or are on it; more are refused. A single one always fits.
+inline constexpr size_t kPooledBytesMax = size_t{128} << 20;
 
 // A stream silent for so long gets a comment, since proxies cut idle connections; looked for this
 // often.

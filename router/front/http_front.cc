@@ -180,24 +180,31 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
           request.id, responder, begun, *std::move(pass));
     return;
   }
-  counters_.pooled += 1;
+  const size_t bytes = request.body.size();
+  const std::string request_id = request.id;
   Loop* loop = &responder->loop();
-  Task task = [this, loop, api, begun, request = std::move(request), responder,
+  Task task = [this, loop, api, begun, bytes, request = std::move(request), responder,
                limits = options_.limits, name = options_.model.name,
                renderer = options_.model.renderer, pass = std::move(pass)]() mutable {
     auto prepared = Prepare<Prepared>(api, request.body, limits, name, *renderer);
+    std::string().swap(request.body);
     loop->Post("prepared request",
-               [this, begun, prepared = std::move(prepared), id = std::move(request.id),
+               [this, begun, bytes, prepared = std::move(prepared), id = std::move(request.id),
                 responder = std::move(responder), pass = std::move(pass)]() mutable {
+                 pooled_bytes_ -= bytes;
                  Start(std::move(prepared), id, responder, begun, *std::move(pass));
                });
   };
-  if (!options_.pool->TryRun(std::move(task))) {
-    WEIR_REACHED("front: pool is full");
-    counters_.rejected += 1;
-    SendError(Error(Reason::kQueueFull, "too many large requests are being read already"), {},
-              responder.get());
+  const bool fits = pooled_bytes_ == 0 || pooled_bytes_ + bytes <= options_.pooled_bytes_max;
+  if (fits && options_.pool->TryRun(std::move(task))) {
+    counters_.pooled += 1;
+    pooled_bytes_ += bytes;
+    return;
   }
+  WEIR_REACHED("front: pool is full");
+  counters_.rejected += 1;
+  SendError(Error(Reason::kQueueFull, "too many large requests are being read already"),
+            request_id, responder.get());
 }
 
 void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& request_id,
@@ -226,6 +233,7 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& requ
   options.request_id = request_id;
   options.stream = request.stream.stream;
   options.begun = begun;
+  options.prompt_field = request.api == codec::Api::kChat ? "messages" : "prompt";
   options.pass = std::move(pass);
   options.owner = this;
   const auto answer = std::make_shared<Answer>(std::move(options));

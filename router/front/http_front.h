@@ -23,6 +23,7 @@
 #include "router/fleet/fleet_core.h"
 #include "router/front/answer.h"
 #include "router/front/served_model.h"
+#include "router/limits.h"
 
 namespace weir::router {
 
@@ -50,6 +51,7 @@ class HttpFront final : public AnswerOwner {
     std::vector<std::string> api_keys;  // empty: anyone may ask
     uint64_t seed = 0;                  // of response ids, and of answers whose client gave no seed
     Pool* pool = nullptr;               // null: everything on the loop
+    size_t pooled_bytes_max = kPooledBytesMax;
     FrontBackend* backend = nullptr;
     // /metrics, /health/* and /debug/state; false where the request asks for none of them.
     std::function<bool(const HttpRequest&, HttpResponder*)> answer_admin;
@@ -108,6 +110,7 @@ class HttpFront final : public AnswerOwner {
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
   uint64_t last_serial_ = 0;
+  size_t pooled_bytes_ = 0;  // bodies that wait for the pool or are on it
   FrontCounters counters_;
 };
 

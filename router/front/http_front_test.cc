@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <future>
 
 #include <nlohmann/json.hpp>
 
@@ -34,7 +35,7 @@ class HttpFrontTest : public ::testing::Test {
  protected:
   HttpFrontTest() : loop_({.name = "test"}) { Open({}); }
 
-  void Open(std::vector<std::string> keys) {
+  void Open(std::vector<std::string> keys, Pool* pool = nullptr, size_t pooled_bytes_max = 0) {
     HttpFront::Options options;
     options.model.name = "toy";
     options.model.created = 1700000000;
@@ -43,6 +44,8 @@ class HttpFrontTest : public ::testing::Test {
         codec::Renderer::WithoutChat(codec::Tokenizer::IdsOnly(1000, 0, 1), 1000);
     options.model.stop_tokens = {1};
     options.api_keys = std::move(keys);
+    options.pool = pool;
+    options.pooled_bytes_max = pooled_bytes_max;
     options.backend = &backend_;
     front_ = std::make_unique<HttpFront>(std::move(options));
   }
@@ -284,6 +287,27 @@ TEST_F(HttpFrontTest, KeysAreCheckedWhereThereAreAny) {
   Send("POST", "/v1/completions", body, {{"x-api-key", "other"}});
   EXPECT_EQ(backend_.asked.size(), 2u);
   EXPECT_EQ(Send("GET", "/v1/models", "")->status(), 200);
+}
+
+TEST_F(HttpFrontTest, LargeBodiesShareABoundedPool) {
+  const std::string large = R"({"prompt":[5,6,7)" + std::string(kInlineBodyBytes, ' ') + "]}";
+  Pool pool(1, 16);
+  Open({}, &pool, large.size() + 1);
+  std::promise<void> go;
+  ASSERT_TRUE(pool.TryRun([&go] { go.get_future().wait(); }));
+  const auto first = Send("POST", "/v1/completions", large);
+  const auto second = Send("POST", "/v1/completions", large);
+  EXPECT_EQ(second->status(), 503);
+  EXPECT_EQ(front_->counters().pooled, 1u);
+  go.set_value();
+  pool.Close();
+  loop_.Post("stop", [this] { loop_.Stop(); });
+  loop_.Run();
+  ASSERT_EQ(backend_.asked.size(), 1u);
+  EXPECT_EQ(backend_.asked[0].prompt, (std::vector<TokenId>{5, 6, 7}));
+  Deliver(0, 0, {20});
+  Close(0, pb::FINISH_REASON_STOP);
+  EXPECT_EQ(first->status(), 200);
 }
 
 TEST_F(HttpFrontTest, SilentStreamsGetComments) {
