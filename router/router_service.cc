@@ -59,6 +59,9 @@ Reason ReasonOfHttp(int status) {
       return Reason::kDeadline;
     case 503:
       return Reason::kQueueFull;
+    case 501:  // these two are the client's doing
+    case 505:
+      return Reason::kBadField;
     default:
       return status >= 500 ? Reason::kBug : Reason::kBadField;
   }

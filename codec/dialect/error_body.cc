@@ -11,14 +11,14 @@ namespace {
 constexpr uint64_t kRetryAfterMs = 1000;
 
 // The `code` of OpenAI bodies, which client libraries switch on.
-std::string_view CodeOf(Reason reason) {
+std::string_view CodeOf(Reason reason, std::string_view param) {
   switch (reason) {
     case Reason::kTooLong:
       return "context_length_exceeded";
     case Reason::kNoKey:
       return "invalid_api_key";
     case Reason::kUnknownModel:
-      return "model_not_found";
+      return param.empty() ? "not_found" : "model_not_found";
     case Reason::kTenantRate:
       return "rate_limit_exceeded";
     case Reason::kDeadline:
@@ -45,13 +45,14 @@ void AppendOpenAi(const absl::Status& status, std::string_view request_id, std::
   *out += R"(,"type":)";
   AppendJsonString(InfoOf(reason).openai_type, out);
   *out += R"(,"param":)";
-  if (const std::string param = ParamOf(status); param.empty()) {
+  const std::string param = ParamOf(status);
+  if (param.empty()) {
     *out += "null";
   } else {
     AppendJsonString(param, out);
   }
   *out += R"(,"code":)";
-  AppendJsonString(CodeOf(reason), out);
+  AppendJsonString(CodeOf(reason, param), out);
   *out += "}}";
 }
 

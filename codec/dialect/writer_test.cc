@@ -112,6 +112,8 @@ TEST(Errors, TellTheFieldAndTheRetry) {
                          "r");
   EXPECT_EQ(reply.http, 404);
   EXPECT_EQ(json::parse(reply.body)["error"]["code"], "model_not_found");
+  reply = MakeErrorReply(Error(Reason::kUnknownModel, "nothing there"), ErrorShape::kOpenAi, "r");
+  EXPECT_EQ(json::parse(reply.body)["error"]["code"], "not_found");
   reply = MakeErrorReply(Error(Reason::kTooLong, "too long"), ErrorShape::kOpenAi, "r");
   EXPECT_EQ(json::parse(reply.body)["error"]["code"], "context_length_exceeded");
 }

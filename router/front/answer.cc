@@ -5,6 +5,7 @@
 
 #include "base/obs/log.h"
 #include "base/runtime/clock.h"
+#include "base/stdx/bytes.h"
 #include "base/stdx/check.h"
 #include "base/stdx/planted.h"
 #include "base/stdx/random.h"
@@ -99,7 +100,7 @@ void Answer::Finish(int choice, const RouterActions::Close& close) {
   }
   Begin();
   options_.response->SetCachedTokens(close.cached_tokens);
-  if (IsPlanted(Planted::kDropFinish)) {
+  if (IsPlanted(Planted::kDropFinish) && options_.stream) {
     over_ = true;
     StartStream();
     options_.responder->End();
@@ -108,7 +109,11 @@ void Answer::Finish(int choice, const RouterActions::Close& close) {
   options_.response->Finish(choice, FinishOf(close.finish), &out_);
 }
 
-void Answer::Fail(const absl::Status& status) {
+void Answer::Fail(absl::Status status) {
+  // The core knows a prompt whatever the dialect calls it.
+  if (ParamOf(status) == "prompt") {
+    status = Error(ReasonOf(status), StdView(status.message()), options_.prompt_field);
+  }
   for (Choice& choice : choices_) {
     if (std::exchange(choice.open, false)) {
       options_.owner->Withdrawn(choice.request, /*satisfied=*/false);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/net/http_server.h"
@@ -37,6 +38,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::unique_ptr<codec::Response> response;
     std::string request_id;  // for error bodies
     bool stream = false;
+    std::string_view prompt_field = "prompt";  // what the client's dialect calls it
     Instant begun;
     std::optional<Gate::Pass> pass;  // keeps a drain waiting
     AnswerOwner* owner = nullptr;
@@ -73,7 +75,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   void Push(int choice, std::span<const TokenId> ids, std::span<const pb::TokenLogprob> logprobs);
   void Finish(int choice, const RouterActions::Close& close);
-  void Fail(const absl::Status& status);
+  void Fail(absl::Status status);
   void Begin();
   void StartStream();
   void Flush();

@@ -37,13 +37,14 @@ const pb::RequestKey* KeyOf(const pb::Envelope& message) {
 absl::Status TooLong(uint32_t limit, size_t prompt, uint32_t answer) {
   std::string message = "context_length_exceeded: prompt and answer may be " +
                         std::to_string(limit) + " tokens together, but ";
-  if (answer == 0) {
+  if (answer == 0 || prompt >= limit) {
     message += "the prompt alone has " + std::to_string(prompt) + "; shorten it";
   } else {
     message += std::to_string(prompt + answer) + " were asked for (" + std::to_string(prompt) +
                " in the prompt, " + std::to_string(answer) + " for the answer); shorten one";
   }
-  return Error(Reason::kTooLong, message, answer == 0 ? "prompt" : "max_tokens");
+  // Where the prompt alone leaves no room, asking for less does not help.
+  return Error(Reason::kTooLong, message, prompt >= limit ? "prompt" : "max_tokens");
 }
 
 }  // namespace

@@ -44,7 +44,10 @@ TEST(RouterCore, LengthLimitIsThePoolsAndBothNumbersAreTold) {
   EXPECT_EQ(Only(h.Ask(2, prompt, 8), Body::kReserve).message.reserve().new_tokens_max(), 8u);
   // Zero means as many as fit.
   EXPECT_EQ(Only(h.Ask(3, prompt, 0), Body::kReserve).message.reserve().new_tokens_max(), 8u);
+  EXPECT_EQ(ParamOf(StatusOfOnly(out)), "max_tokens");
   EXPECT_EQ(ReasonOf(StatusOfOnly(h.Ask(4, std::vector<TokenId>(48, 1), 0))), Reason::kTooLong);
+  out = h.Ask(6, std::vector<TokenId>(48, 1), 3);
+  EXPECT_EQ(ParamOf(StatusOfOnly(out)), "prompt");  // no fewer tokens would do
   EXPECT_EQ(ReasonOf(StatusOfOnly(h.Ask(5, {1}, UINT32_MAX))), Reason::kTooLong);
 }
 
