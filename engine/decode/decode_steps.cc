@@ -24,12 +24,12 @@ void DecodeCore::Impl::Launch() {
   out_->launch = &plan_;
 }
 
-// The planted bug: work in proportion to the context, and an allocation.
+// The planted bug: work on the context, and allocations.
 void DecodeCore::Impl::WasteTime() {
   for (const DecodeScheduler::Turn& turn : turns_) {
     std::vector<PageId> pages;
     // Bounded, so that what measures it ends with a figure.
-    const Position last = std::min<Position>(At(turn.slot)->cursor, 4096);
+    const Position last = std::min<Position>(At(turn.slot)->cursor, 256);
     for (Position p = 0; p < last; ++p) pages.push_back(static_cast<PageId>(p));
     WEIR_CHECK(!pages.empty());
   }
