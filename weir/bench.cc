@@ -64,7 +64,7 @@ StepFigures MeasureSteps(const StepShape& shape, bool quick) {
 template <size_t kShapes>
 std::array<StepFigures, kShapes> MeasureInTurn(const StepShape (&shapes)[kShapes], bool quick) {
   std::array<StepFigures, kShapes> best;
-  for (int run = 0; run < (quick ? 5 : 15); ++run) {
+  for (int run = 0; run < (quick ? 12 : 15); ++run) {
     for (size_t i = 0; i < kShapes; ++i) {
       const StepFigures got = MeasureSteps(shapes[i], quick);
       if (run == 0 || got.micros < best[i].micros) best[i].micros = got.micros;
