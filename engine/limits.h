@@ -18,6 +18,8 @@ inline constexpr uint32_t kSlotsMax = 65536;
 inline constexpr uint32_t kFetchReadsMax = 1024;     // pages in one Fetch
 inline constexpr uint32_t kChunkBlocksMax = 2048;    // blocks in one ChunkDone
 inline constexpr uint32_t kGrowthBlocks = 4;         // set aside beyond the prompt by a reservation
+// Tokens of all prompts that wait for a slot: 256 MiB of ids. One prompt may exceed it alone.
+inline constexpr uint64_t kQueuedTokensMax = 64u << 20;
 inline constexpr uint32_t kStopTokensMax = 64;
 inline constexpr uint32_t kLogitBiasMax = 2048;
 inline constexpr uint32_t kTopLogprobsMax = 20;

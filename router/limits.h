@@ -16,7 +16,7 @@ inline constexpr size_t kInstancesMax = 1024;
 // An engine's name, and its address, which goes into every Prefill.
 inline constexpr size_t kNameBytesMax = 512;
 // From the link to a good Hello.
-inline constexpr Duration kHelloWait = std::chrono::seconds(5);
+inline constexpr Duration kHelloWait = std::chrono::seconds(20);
 
 // How long a request may wait for an instance of a role that has none: short for a request that has
 // not started, since the client can go elsewhere; long for one whose client already reads.

@@ -35,6 +35,7 @@ class PrefillCore {
     uint32_t slots = 64;
     uint32_t chunk_rows = 512;  // rows of one step, over all requests
     uint32_t queue_max = 1024;
+    uint64_t queue_tokens_max = kQueuedTokensMax;  // of all waiting prompts together
     uint32_t retain_max = 64;
     Duration lease = kLeaseDefault;  // for requests that name none
   };

@@ -198,6 +198,14 @@ TEST_F(PrefillCoreTest, QueueIsBounded) {
   EXPECT_EQ(Failed(), Reason::kQueueFull);
 }
 
+TEST_F(PrefillCoreTest, WaitingTokensAreBounded) {
+  Start({.slots = 1, .chunk_rows = 16, .queue_tokens_max = 30});
+  for (uint64_t i = 1; i <= 2; ++i) Prefill(Id(i), 20);
+  EXPECT_EQ(Failed(), Reason::kOk);
+  Prefill(Id(3), 20);
+  EXPECT_EQ(Failed(), Reason::kQueueFull);
+}
+
 TEST_F(PrefillCoreTest, D04_PagesOfADeadDecodeEngineAreFreeWithTheLease) {
   Start();
   Prefill(Id(1), 38);

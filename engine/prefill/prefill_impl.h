@@ -96,6 +96,7 @@ class PrefillCore::Impl {
   Closing CloseEnded(Closing closing);
 
   Held* Find(const RequestKey& key);
+  uint64_t QueuedTokens() const;  // not yet computed, of requests that wait for a slot
   LoadFigures figures() const;
 
   const Config config_;

@@ -136,6 +136,11 @@ void PrefillCore::Impl::OnPrefill(const pb::Prefill& m) {
     WEIR_REACHED("prefill: queue full");
     return Refuse(id, Error(Reason::kQueueFull, "the prefill queue is full"));
   }
+  if (!queue_.empty() &&
+      QueuedTokens() + static_cast<uint64_t>(m.tokens_size()) > config_.queue_tokens_max) {
+    WEIR_REACHED("prefill: too many tokens wait");
+    return Refuse(id, Error(Reason::kQueueFull, "too many prompt tokens wait for this engine"));
+  }
   if (held != nullptr) return Supersede(held, m);
   auto fresh = std::make_unique<Held>();
   held = fresh.get();

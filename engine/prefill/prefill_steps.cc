@@ -202,6 +202,12 @@ void PrefillCore::Impl::FreeSlot(Held* held) {
   held->slot = SlotId(-1);
 }
 
+uint64_t PrefillCore::Impl::QueuedTokens() const {
+  uint64_t tokens = 0;
+  for (const Held* held : queue_) tokens += held->remaining();
+  return tokens;
+}
+
 LoadFigures PrefillCore::Impl::figures() const {
   LoadFigures f;
   f.slots_total = config_.slots;
@@ -211,7 +217,7 @@ LoadFigures PrefillCore::Impl::figures() const {
   for (const Held* held : retained_) retained += held->table.blocks;
   f.pages_used = f.pages_total - pool_.FreeBlocks() - retained;
   f.queued = static_cast<uint32_t>(queue_.size());
-  for (const Held* held : queue_) f.queued_tokens += held->remaining();
+  f.queued_tokens = QueuedTokens();
   for (const Held* held : slots_) f.queued_tokens += held == nullptr ? 0 : held->remaining();
   f.draining = draining_;
   return f;

@@ -77,7 +77,8 @@ struct EngineServiceOptions {
       make_transfer;
   ChannelFactory make_channel;
   Duration transfer_delay{0};   // for tests: each read starts this much later
-  Duration dial_timeout = std::chrono::seconds(5);  // from a dial, or a link, to a good Hello
+  // From a dial, or a link, to a good Hello. The peer says it between steps, which may be long.
+  Duration dial_timeout = std::chrono::seconds(20);
   Duration redial_after = std::chrono::seconds(1);  // pause before a dropped router is dialled anew
   size_t inbox_capacity = 16384;
   std::function<void()> on_poisoned;
