@@ -41,7 +41,7 @@ async function worker(queue) {
       child.on('error', (error) => { output.push(Buffer.from(`${error.message}\n`)); settle(1); });
       child.on('close', settle);
     });
-    ++done;
+    if (++done % 25 === 0) console.log(`${done} of ${jobs.size}`);
     if (code !== 0) {
       ++failed;
       console.log(`FAILED ${path}`);
