@@ -99,11 +99,11 @@ function(weir_test name)
   endif()
 endfunction()
 
-# weir_links_grpc(target out): whether a target, or anything it links, links gRPC. ThreadSanitizer
-# needs this: the distribution's gRPC is not instrumented, so its locks would be reported as races.
+# weir_links_grpc(target out): whether a target, or anything it links, links gRPC or UCX. ThreadSanitizer
+# needs this: the distribution's are not instrumented, so their locks would be reported as races.
 function(weir_links_grpc target out)
   get_property(known GLOBAL PROPERTY WEIR_LINKS_GRPC_${target})
-  if(known STREQUAL "")
+  if("${known}" STREQUAL "")  # quoted: an unset variable must not read as its own name
     set(known 0)
     set_property(GLOBAL PROPERTY WEIR_LINKS_GRPC_${target} 0)
     set(deps)
@@ -115,7 +115,7 @@ function(weir_links_grpc target out)
     endforeach()
     foreach(dep ${deps})
       string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" dep "${dep}")
-      if(dep MATCHES "gRPC::|grpc\\+\\+")
+      if(dep MATCHES "gRPC::|grpc\\+\\+|ucx::")
         set(known 1)
       elseif(TARGET ${dep})
         weir_links_grpc(${dep} below)
@@ -129,7 +129,7 @@ function(weir_links_grpc target out)
   set(${out} ${known} PARENT_SCOPE)
 endfunction()
 
-# Makes the target `tests_no_grpc` of every unit and scenario test that links no gRPC, and lists
+# Makes the target `tests_no_grpc` of every unit and scenario test that links neither, and lists
 # their names in tests_no_grpc.txt of the build tree. Called once, after every folder.
 function(weir_list_tests_without_grpc)
   add_custom_target(tests_no_grpc)
