@@ -135,66 +135,60 @@ EngineNode* SimCluster::Engine(InstanceId id) {
 
 namespace {
 
-// The newest attempt of a request among what engines report of it.
-template <class Info>
-void KeepNewest(const std::vector<Info>& infos, const RequestKey& key, InstanceId at,
-                uint32_t* attempt, InstanceId* where, std::string* phase) {
-  for (const Info& info : infos) {
-    if (info.key != key || info.attempt.value < *attempt) continue;
-    *attempt = info.attempt.value;
-    *where = at;
-    *phase = info.phase;
+// Where the newest attempt of a request is, among what engines report of it.
+struct Newest {
+  uint32_t attempt = 0;
+  InstanceId where;
+  std::string phase;
+};
+
+// `infos_of` gives an engine's list, or nothing for an engine of the other role.
+template <class Engines, class InfosOf>
+Newest FindNewest(const Engines& engines, const RequestKey& key, const InfosOf& infos_of) {
+  Newest newest;
+  for (const auto& [instance, node] : engines) {
+    for (const auto& info : infos_of(*node)) {
+      if (info.key != key || info.attempt.value < newest.attempt) continue;
+      newest = {info.attempt.value, instance, info.phase};
+    }
   }
+  return newest;
+}
+
+template <class Engines>
+Newest NewestDecode(const Engines& engines, const RequestKey& key) {
+  return FindNewest(engines, key, [](const auto& node) {
+    return node.decode() == nullptr ? std::vector<engine::DecodeCore::SequenceInfo>()
+                                    : node.decode()->Sequences();
+  });
+}
+
+template <class Engines>
+Newest NewestPrefill(const Engines& engines, const RequestKey& key) {
+  return FindNewest(engines, key, [](const auto& node) {
+    return node.prefill() == nullptr ? std::vector<engine::PrefillCore::RequestInfo>()
+                                     : node.prefill()->Requests();
+  });
 }
 
 }  // namespace
 
-InstanceId SimCluster::DecodeOf(ClientId id) const {
-  const RequestKey key{clients_[id]->router, clients_[id]->request};
-  uint32_t attempt = 0;
-  InstanceId where;
-  std::string phase;
-  for (const auto& [instance, node] : engines_) {
-    if (node->decode() == nullptr) continue;
-    KeepNewest(node->decode()->Sequences(), key, instance, &attempt, &where, &phase);
-  }
-  return where;
+RequestKey SimCluster::KeyOf(ClientId id) const {
+  return {clients_[id]->router, clients_[id]->request};
 }
 
+InstanceId SimCluster::DecodeOf(ClientId id) const { return NewestDecode(engines_, KeyOf(id)).where; }
+
 std::string SimCluster::DecodePhase(ClientId id) const {
-  const RequestKey key{clients_[id]->router, clients_[id]->request};
-  uint32_t attempt = 0;
-  InstanceId where;
-  std::string phase;
-  for (const auto& [instance, node] : engines_) {
-    if (node->decode() == nullptr) continue;
-    KeepNewest(node->decode()->Sequences(), key, instance, &attempt, &where, &phase);
-  }
-  return phase;
+  return NewestDecode(engines_, KeyOf(id)).phase;
 }
 
 InstanceId SimCluster::PrefillOf(ClientId id) const {
-  const RequestKey key{clients_[id]->router, clients_[id]->request};
-  uint32_t attempt = 0;
-  InstanceId where;
-  std::string phase;
-  for (const auto& [instance, node] : engines_) {
-    if (node->prefill() == nullptr) continue;
-    KeepNewest(node->prefill()->Requests(), key, instance, &attempt, &where, &phase);
-  }
-  return where;
+  return NewestPrefill(engines_, KeyOf(id)).where;
 }
 
 std::string SimCluster::PrefillPhase(ClientId id) const {
-  const RequestKey key{clients_[id]->router, clients_[id]->request};
-  uint32_t attempt = 0;
-  InstanceId where;
-  std::string phase;
-  for (const auto& [instance, node] : engines_) {
-    if (node->prefill() == nullptr) continue;
-    KeepNewest(node->prefill()->Requests(), key, instance, &attempt, &where, &phase);
-  }
-  return phase;
+  return NewestPrefill(engines_, KeyOf(id)).phase;
 }
 
 uint64_t SimCluster::rows_computed() const {

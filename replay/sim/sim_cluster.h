@@ -142,6 +142,7 @@ class SimCluster final : private World {
   uint64_t rows_computed() const;  // of live prefill engines
 
  private:
+  RequestKey KeyOf(ClientId id) const;
   struct SeatState {
     Role role;
     uint32_t index;
