@@ -10,7 +10,7 @@
 #include "base/stdx/hash.h"
 #include "base/stdx/planted.h"
 #include "engine/model/stand_in_config.h"
-#include "engine/model/step_delay.h"
+#include "engine/model/stand_in_model.h"
 
 namespace weir::engine {
 namespace {
@@ -89,32 +89,16 @@ class AheadAccess {
   std::vector<std::pair<int, HashRow>>& rows_;
 };
 
-class HashModel final : public Model {
+class HashModel final : public StandInModel {
  public:
   HashModel(const HashConfig& config, const CacheLayout& layout, const KvMemory& memory)
-      : config_(config), layout_(layout), memory_(memory), delay_(config.step_delay_us) {}
+      : StandInModel(memory, config.step_delay_us), config_(config), layout_(layout) {}
 
-  void Launch(const StepPlan& plan) override {
-    delay_.Start();
-    result_.Clear();
-    result_.step = plan.step;
-    for (const PageCopy& copy : plan.copies) {
-      std::memcpy(memory_.Page(copy.part, copy.to), memory_.Page(copy.part, copy.from),
-                  memory_.page_bytes[static_cast<int>(copy.part)]);
-    }
+ private:
+  void Run(const StepPlan& plan) override {
     for (const StepRow& row : plan.rows) RunGroup(plan, row);
   }
 
-  bool Collect(StepId id, bool wait, StepResult* out) override {
-    WEIR_CHECK(id == result_.step);
-    if (!delay_.Over(wait)) return false;
-    out->Clear();
-    std::swap(*out, result_);
-    result_.step = StepId{};
-    return true;
-  }
-
- private:
   void RunGroup(const StepPlan& plan, const StepRow& row) {
     const SlotView& slot = plan.slots[static_cast<size_t>(row.slot.value)];
     PagedAccess access(layout_, memory_, slot);
@@ -216,10 +200,7 @@ class HashModel final : public Model {
 
   const HashConfig& config_;
   const CacheLayout& layout_;
-  const KvMemory memory_;
-  StepDelay delay_;
   // Of the outstanding step; capacity is kept.
-  StepResult result_;
   std::vector<uint64_t> hidden_;
   std::vector<TokenId> answer_;
   std::vector<std::pair<int, HashRow>> ahead_;

@@ -11,7 +11,7 @@
 #include "base/stdx/hash.h"
 #include "base/stdx/random.h"
 #include "engine/model/stand_in_config.h"
-#include "engine/model/step_delay.h"
+#include "engine/model/stand_in_model.h"
 
 namespace weir::engine {
 namespace {
@@ -44,35 +44,19 @@ CacheLayout ScriptLayout(const ScriptConfig& config) {
        {"entry", StoreKind::kCarry, Part::kDecoder, 1, 1, sizeof(Carry), ring}});
 }
 
-class ScriptModel final : public Model {
+class ScriptModel final : public StandInModel {
  public:
   ScriptModel(const ScriptConfig& config, const CacheLayout& layout, const KvMemory& memory)
-      : config_(config), layout_(layout), memory_(memory), delay_(config.step_delay_us) {}
+      : StandInModel(memory, config.step_delay_us), config_(config), layout_(layout) {}
 
-  void Launch(const StepPlan& plan) override {
-    delay_.Start();
-    result_.Clear();
-    result_.step = plan.step;
-    for (const PageCopy& copy : plan.copies) {
-      std::memcpy(memory_.Page(copy.part, copy.to), memory_.Page(copy.part, copy.from),
-                  memory_.page_bytes[static_cast<int>(copy.part)]);
-    }
+ private:
+  void Run(const StepPlan& plan) override {
     for (const StepRow& row : plan.rows) {
       RunGroup(plan.slots[static_cast<size_t>(row.slot.value)], row,
                std::span(plan.tokens).subspan(row.token_offset, row.count));
     }
   }
 
-  bool Collect(StepId id, bool wait, StepResult* out) override {
-    WEIR_CHECK(id == result_.step);
-    if (!delay_.Over(wait)) return false;
-    out->Clear();
-    std::swap(*out, result_);
-    result_.step = StepId{};
-    return true;
-  }
-
- private:
   void RunGroup(const SlotView& slot, const StepRow& row, std::span<const TokenId> inputs) {
     const bool verify = row.kind == RowKind::kVerify;
     Accepted accepted;
@@ -210,9 +194,6 @@ class ScriptModel final : public Model {
 
   const ScriptConfig& config_;
   const CacheLayout& layout_;
-  const KvMemory memory_;
-  StepDelay delay_;
-  StepResult result_;
   std::vector<TokenId> prompt_;
 };
 
