@@ -118,8 +118,9 @@ TEST_P(PairTest, VoidStepsLeaveNoTrace) {
   pair.Run();
   EXPECT_EQ(pair.answer(Id(1)).ids, FakeAnswer(prompt, 12));
   // A void chunk starts its prompt anew: its rows may have overwritten windows that a repeat reads.
-  EXPECT_EQ(pair.prefill().state().rows_computed, 25u + 16u)
-      << "the two chunks before the void one";
+  // Apart, reads take turns of their own, so the void one comes a chunk later.
+  const uint64_t again = GetParam() ? 8 : 16;
+  EXPECT_EQ(pair.prefill().state().rows_computed, 25 + again) << "the chunks before the void one";
 }
 
 TEST_P(PairTest, DecodeDiesAtAnyPointAndTheNextAttemptGoesOn) {
