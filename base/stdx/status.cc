@@ -68,12 +68,16 @@ absl::Status Error(Reason reason, std::string_view message, std::string_view par
   return status;
 }
 
+Reason ReasonFromNumber(uint32_t number) {
+  return number > 0 && number < static_cast<uint32_t>(kReasonCount) ? static_cast<Reason>(number)
+                                                                    : Reason::kBug;
+}
+
 Reason ReasonOf(const absl::Status& status) {
   if (status.ok()) return Reason::kOk;
   const auto payload = status.GetPayload(kReasonUrl);
   if (!payload) return Reason::kBug;
-  const int value = std::stoi(std::string(*payload));
-  return value > 0 && value < kReasonCount ? static_cast<Reason>(value) : Reason::kBug;
+  return ReasonFromNumber(static_cast<uint32_t>(std::stoi(std::string(*payload))));
 }
 
 std::string ParamOf(const absl::Status& status) {

@@ -61,6 +61,9 @@ std::span<const ReasonInfo> AllReasons();
 // The reason of a status: kOk for OK, kBug where none was attached.
 Reason ReasonOf(const absl::Status& status);
 
+// A reason's number as it crossed a wire: kBug for 0 and for numbers this build does not know.
+Reason ReasonFromNumber(uint32_t number);
+
 // The field named when the error was made; empty if none.
 std::string ParamOf(const absl::Status& status);
 

@@ -19,6 +19,13 @@ TEST(Status, ErrorKeepsReasonMessageAndField) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Status, UnknownNumbersAreBugs) {
+  EXPECT_EQ(ReasonFromNumber(9), Reason::kDeadline);
+  EXPECT_EQ(ReasonFromNumber(0), Reason::kBug);
+  EXPECT_EQ(ReasonFromNumber(kReasonCount), Reason::kBug);
+  EXPECT_EQ(ReasonFromNumber(0xffffffffu), Reason::kBug);
+}
+
 TEST(Status, ForeignStatusIsABug) {
   EXPECT_EQ(ReasonOf(absl::UnknownError("x")), Reason::kBug);
   EXPECT_EQ(ReasonOf(absl::OkStatus()), Reason::kOk);

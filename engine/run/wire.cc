@@ -72,10 +72,7 @@ void FailureTo(const absl::Status& status, pb::Failure* out) {
 }
 
 Reason ReasonFrom(const pb::Failure& failure) {
-  if (failure.reason() == 0 || failure.reason() >= static_cast<uint32_t>(kReasonCount)) {
-    return Reason::kBug;
-  }
-  return static_cast<Reason>(failure.reason());
+  return ReasonFromNumber(failure.reason());
 }
 
 absl::StatusOr<SamplingParams> SamplingFrom(const pb::Sampling& s, uint32_t vocab) {

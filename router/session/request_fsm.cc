@@ -14,11 +14,6 @@
 namespace weir::router {
 namespace {
 
-Reason ReasonFromWire(uint32_t value) {
-  return value > 0 && value < static_cast<uint32_t>(kReasonCount) ? static_cast<Reason>(value)
-                                                                  : Reason::kBug;
-}
-
 uint32_t MillisLeft(Instant now, Instant deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
   return static_cast<uint32_t>(std::clamp<int64_t>(left, 1, UINT32_MAX));
@@ -210,7 +205,7 @@ bool RequestFsm::Serves(InstanceId from, const pb::RequestKey& key) const {
 }
 
 void RequestFsm::OnFailure(const FsmContext& context, InstanceId by, const pb::Failure& failure) {
-  const Reason reason = ReasonFromWire(failure.reason());
+  const Reason reason = ReasonFromNumber(failure.reason());
   const absl::Status why = Error(reason, failure.message(), failure.param());
   if (reason == Reason::kNoCapacity || reason == Reason::kQueueFull) {
     OnRefusal(context, by, why);
