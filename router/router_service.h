@@ -25,9 +25,6 @@
 
 namespace weir::router {
 
-using ChannelFactory = std::function<absl::StatusOr<std::unique_ptr<Channel>>(
-    Channel::Options, Channel::Handler*)>;
-
 struct RouterServiceOptions {
   v1::RouterConfig config;  // zero and empty mean the documented defaults
   ServedModel model;

@@ -16,7 +16,7 @@
 namespace weir {
 
 struct RouterRoleOptions {
-  router::ChannelFactory make_channel;
+  ChannelFactory make_channel;
   std::string listen_address;  // empty: router.peer_address
   Metrics* metrics = nullptr;      // borrowed
   ProgressWatch* watch = nullptr;  // borrowed

@@ -78,7 +78,7 @@ class ServeProcess {
   void Reload(const v1::Config& fresh) { router_->Reload(fresh.router()); }
 
  private:
-  engine::ChannelFactory Hub() {
+  ChannelFactory Hub() {
     return [this](Channel::Options channel, Channel::Handler* handler) {
       return hub_.Create(std::move(channel), handler);
     };

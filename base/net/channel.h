@@ -13,6 +13,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -75,5 +77,9 @@ class Channel {
   // The port of listen_address, 0 where there is none.
   virtual int listen_port() const = 0;
 };
+
+// Makes the channel that a service talks through: gRPC's between processes, its twin within one.
+using ChannelFactory = std::function<absl::StatusOr<std::unique_ptr<Channel>>(
+    Channel::Options, Channel::Handler*)>;
 
 }  // namespace weir

@@ -57,9 +57,6 @@ class EngineCoreOf final : public EngineCore {
   std::unique_ptr<C> core_;
 };
 
-using ChannelFactory = std::function<absl::StatusOr<std::unique_ptr<Channel>>(
-    Channel::Options, Channel::Handler*)>;
-
 struct EngineServiceOptions {
   Role role = Role::kUnspecified;
   std::string name;             // for people and logs
