@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/obs/json_text.h"
 #include "base/stdx/bytes.h"
 
 namespace weir {
@@ -31,23 +32,6 @@ spdlog::level::level_enum LevelOf(LogLevel level) {
     case LogLevel::kError: return spdlog::level::err;
   }
   return spdlog::level::info;
-}
-
-void AppendQuoted(std::string_view text, std::string* out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out->push_back('"');
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out->push_back('\\');
-      out->push_back(c);
-    } else if (byte < 0x20) {
-      absl::StrAppend(out, "\\u00", std::string{kHex[byte >> 4], kHex[byte & 15]});
-    } else {
-      out->push_back(c);
-    }
-  }
-  out->push_back('"');
 }
 
 bool NeedsQuotes(std::string_view text) {
@@ -96,14 +80,14 @@ void Log(LogLevel level, std::string_view message, std::initializer_list<LogFiel
   std::string line;
   if (json) {
     line = "\"message\":";
-    AppendQuoted(message, &line);
+    line += JsonString(message);
   } else {
     line = std::string(message);
   }
   for (const LogField& field : fields) {
     if (json) {
       line += ',';
-      AppendQuoted(field.key, &line);
+      line += JsonString(field.key);
       line += ':';
     } else {
       line += ' ';
@@ -111,7 +95,7 @@ void Log(LogLevel level, std::string_view message, std::initializer_list<LogFiel
       line += '=';
     }
     if (json ? !field.number : NeedsQuotes(field.value)) {
-      AppendQuoted(field.value, &line);
+      line += JsonString(field.value);
     } else {
       line += field.value;
     }
