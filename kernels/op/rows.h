@@ -11,6 +11,8 @@
 
 namespace weir::kernels {
 
+// Rows of one sequence stand together, in order of position and without a gap, and a sequence comes
+// once in a step.
 struct StepRows {
   int count = 0;
   Tensor token;         // I32 [count]
@@ -18,20 +20,39 @@ struct StepRows {
   Tensor sequence;      // I32 [count], row of the block table
   Tensor write_floor;   // I32 [count]: a row below its floor leaves the KV store alone
   Tensor visible_from;  // I32 [count]: window rows below this position do not exist
+  // I32 [count]: position j of row r's sequence, fresh_from[r] <= j <= position[r], is row
+  // r - (position[r] - j) of this very step. A ring may hold something older at that place.
+  Tensor fresh_from;
 };
 
-// One layer's part of a block store. A sequence's position p lies in page
-// table[sequence][p / page_tokens], at
-//   base + page * page_bytes + layer_offset + (p % page_tokens) * row_bytes.
+// One layer's part of a block store, one row for `ratio` tokens. A sequence's position p lies in
+// page table[sequence][p / page_tokens], at
+//   base + page * page_bytes + layer_offset + p % page_tokens / ratio * row_bytes.
 struct PagedKv {
   DeviceAddress base = 0;
   int64_t page_bytes = 0;
   int64_t layer_offset = 0;
   int64_t row_bytes = 0;
   int32_t page_tokens = 0;
+  int32_t ratio = 1;
   DType dtype = DType::kUnspecified;
   Tensor table;              // I32 [sequences, table_stride], page ids
   int32_t table_stride = 0;  // pages a row of the table has room for
+};
+
+// One layer's ring of recent rows in a sequence's state page (windows, and what a step leaves to
+// the next). Position p of a sequence lies at
+//   base + state[sequence] * state_bytes + layer_offset + p % ring_rows * row_bytes.
+// A step's own rows may be more than the ring holds: kernels read them from the step (fresh_from)
+// and write the ring afterwards, the latest ring_rows rows of each sequence.
+struct RingKv {
+  DeviceAddress base = 0;
+  int64_t state_bytes = 0;
+  int64_t layer_offset = 0;
+  int64_t row_bytes = 0;
+  int32_t ring_rows = 0;
+  DType dtype = DType::kUnspecified;
+  Tensor state;  // I32 [sequences], state page of each row of the block table
 };
 
 }  // namespace weir::kernels
