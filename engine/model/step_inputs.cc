@@ -46,28 +46,41 @@ StepInputs::StepInputs(kernels::Backend* backend, const PassLimits& limits,
       history_max_(static_cast<size_t>(limits.positions_max) + limits.samples + 4096),
       arena_(backend) {
   const int64_t rows = limits_.rows;
-  rows_.token = arena_.Ints(rows);
-  rows_.position = arena_.Ints(rows);
-  rows_.sequence = arena_.Ints(rows);
-  rows_.write_floor = arena_.Ints(rows);
-  rows_.visible_from = arena_.Ints(rows);
-  table_ = arena_.Ints(rows, CeilDiv(limits_.positions_max, limits_.block_tokens));
+  rows_ = TakeRows();
+  tail_ = TakeRows();
+  tail_index_ = arena_.Ints(rows);
+  state_ = arena_.Ints(rows);
+  for (int part = 0; part < kPartCount; ++part) {
+    if (!limits_.parts[part]) continue;
+    table_[part] = arena_.Ints(rows, CeilDiv(limits_.positions_max, limits_.block_tokens));
+    table_host_[part].reserve(static_cast<size_t>(table_[part].elements()));
+  }
   sample_index_ = arena_.Ints(limits_.samples);
   sample_params_ = arena_.Bytes(sizeof(kernels::SampleRow) * limits_.samples);
   bias_token_ = arena_.Ints(static_cast<int64_t>(bias_max_));
   bias_value_ = arena_.Floats(static_cast<int64_t>(bias_max_));
   history_ = arena_.Ints(static_cast<int64_t>(history_max_));
-  for (auto* list : {&token_, &position_, &sequence_, &floor_, &visible_}) {
-    list->reserve(static_cast<size_t>(rows));
+  for (RowLists* lists : {&lists_, &tail_lists_}) {
+    for (auto* list : lists->all()) list->reserve(static_cast<size_t>(rows));
   }
-  table_host_.reserve(static_cast<size_t>(table_.elements()));
   table_rows_.reserve(static_cast<size_t>(rows));
+  tail_index_host_.reserve(static_cast<size_t>(rows));
+  state_host_.reserve(static_cast<size_t>(rows));
   index_host_.reserve(static_cast<size_t>(limits_.samples));
   samples_.reserve(static_cast<size_t>(limits_.samples));
   groups_.reserve(static_cast<size_t>(limits_.samples));
   bias_token_host_.reserve(bias_max_);
   bias_value_host_.reserve(bias_max_);
   history_host_.reserve(history_max_);
+}
+
+kernels::StepRows StepInputs::TakeRows() {
+  kernels::StepRows rows;
+  for (auto* tensor : {&rows.token, &rows.position, &rows.sequence, &rows.write_floor,
+                       &rows.visible_from, &rows.fresh_from}) {
+    *tensor = arena_.Ints(limits_.rows);
+  }
+  return rows;
 }
 
 void StepInputs::Begin(const StepPlan& plan) {
@@ -80,7 +93,7 @@ bool StepInputs::NextPass(kernels::Stream& stream) {
   Clear();
   while (group_ < plan_->rows.size() && AddGroup(plan_->rows[group_])) {
   }
-  if (token_.empty()) {
+  if (lists_.count() == 0) {
     WEIR_CHECK(group_ == plan_->rows.size());  // a group that fits no pass breaks the limits
     return false;
   }
@@ -89,8 +102,11 @@ bool StepInputs::NextPass(kernels::Stream& stream) {
 }
 
 void StepInputs::Clear() {
-  for (auto* list : {&token_, &position_, &sequence_, &floor_, &visible_, &index_host_,
-                     &bias_token_host_, &history_host_}) {
+  for (RowLists* lists : {&lists_, &tail_lists_}) {
+    for (auto* list : lists->all()) list->clear();
+  }
+  for (auto* list :
+       {&tail_index_host_, &state_host_, &index_host_, &bias_token_host_, &history_host_}) {
     list->clear();
   }
   table_rows_.clear();
@@ -105,10 +121,11 @@ bool StepInputs::AddGroup(const StepRow& row) {
     ++group_;
     return true;
   }
+  if (InPass(row.slot)) return false;
   const SlotView& slot = plan_->slots[static_cast<size_t>(row.slot.value)];
   const int left = row.count - group_done_;
   const bool verify = row.kind == RowKind::kVerify;
-  const int take = verify ? left : std::min(left, limits_.rows - static_cast<int>(token_.size()));
+  const int take = verify ? left : std::min(left, limits_.rows - lists_.count());
   const bool last = take == left;
   const bool samples = verify || (row.sample && last);
   if (!HasRoom(row, slot, take, samples)) return false;
@@ -120,7 +137,7 @@ bool StepInputs::AddGroup(const StepRow& row) {
 }
 
 bool StepInputs::HasRoom(const StepRow& row, const SlotView& slot, int take, bool samples) const {
-  if (take <= 0 || static_cast<int>(token_.size()) + take > limits_.rows) return false;
+  if (take <= 0 || lists_.count() + take > limits_.rows) return false;
   if (!samples) return true;
   WEIR_CHECK(slot.sampling != nullptr);
   const int wanted = row.kind == RowKind::kVerify ? take : 1;
@@ -132,29 +149,52 @@ bool StepInputs::HasRoom(const StepRow& row, const SlotView& slot, int take, boo
          history_host_.size() + slot.emitted.size() + row.count <= history_max_;
 }
 
+// Kernels find a step's own rows of a sequence by their distance.
+bool StepInputs::InPass(SlotId slot) const {
+  return std::any_of(table_rows_.begin(), table_rows_.end(),
+                     [slot](const TableRow& row) { return row.slot == slot; });
+}
+
+Position StepInputs::TailStart(const SlotView& slot) const {
+  return limits_.parts[static_cast<int>(Part::kEncoder)] ? slot.tail_start : 0;
+}
+
 void StepInputs::AddRows(const StepRow& row, int take) {
   const SlotView& slot = plan_->slots[static_cast<size_t>(row.slot.value)];
-  const Position end = row.first + static_cast<Position>(group_done_ + take);
-  const std::span<const PageId> pages = slot.pages[static_cast<int>(Part::kDecoder)];
+  const Position first = row.first + static_cast<Position>(group_done_);
+  const Position end = first + static_cast<Position>(take);
   const uint32_t blocks = CeilDiv(end, limits_.block_tokens);
-  WEIR_CHECK(end <= limits_.positions_max && blocks <= pages.size());
-  for (int i = group_done_; i < group_done_ + take; ++i) {
+  WEIR_CHECK(end <= limits_.positions_max);
+  const Position tail_start = TailStart(slot);
+  const auto sequence = static_cast<int32_t>(table_rows_.size());
+  const auto add = [&](RowLists* to, int i, Position from) {
     const TokenId token = plan_->tokens[row.token_offset + static_cast<uint32_t>(i)];
     WEIR_CHECK(token >= 0 && token < limits_.vocab);
-    token_.push_back(token);
-    position_.push_back(static_cast<int32_t>(row.first) + i);
-    sequence_.push_back(static_cast<int32_t>(table_rows_.size()));
-    floor_.push_back(static_cast<int32_t>(row.write_floor));
-    visible_.push_back(static_cast<int32_t>(row.visible_from));
+    to->token.push_back(token);
+    to->position.push_back(static_cast<int32_t>(row.first) + i);
+    to->sequence.push_back(sequence);
+    to->floor.push_back(static_cast<int32_t>(row.write_floor));
+    to->visible.push_back(static_cast<int32_t>(std::max(row.visible_from, from)));
+    to->fresh.push_back(static_cast<int32_t>(std::max(first, from)));
+  };
+  for (int i = group_done_; i < group_done_ + take; ++i) {
+    if (row.first + static_cast<Position>(i) >= tail_start) {
+      tail_index_host_.push_back(lists_.count());
+      add(&tail_lists_, i, tail_start);
+    }
+    add(&lists_, i, 0);
   }
-  table_rows_.push_back({pages, blocks});
+  table_rows_.push_back({row.slot, blocks});
+  state_host_.push_back(slot.state);
 }
 
 void StepInputs::AddSamples(const StepRow& row, const SlotView& slot, int take) {
   const SamplingParams& p = *slot.sampling;
   const bool verify = row.kind == RowKind::kVerify;
   const int first = verify ? 0 : row.count - 1;
-  const int first_row = static_cast<int>(token_.size()) - take + (first - group_done_);
+  const int behind = take - (first - group_done_);  // rows from the first sample to the pass's last
+  WEIR_CHECK(row.first + static_cast<Position>(first) >= TailStart(slot));
+  const int first_row = tail_lists_.count() - behind;
   groups_.push_back({&row, static_cast<int>(samples_.size()), row.count - first, p.logprobs});
 
   kernels::SampleRow base;
@@ -220,26 +260,42 @@ int StepInputs::AddHistory(const StepRow& row, const SlotView& slot) {
   return begin;
 }
 
-void StepInputs::PutTable() {
+void StepInputs::PutTables() {
   uint32_t stride = 1;
   for (const TableRow& row : table_rows_) stride = std::max(stride, row.blocks);
   table_stride_ = static_cast<int>(stride);
-  table_host_.assign(stride * table_rows_.size(), kNoPage);
-  for (size_t i = 0; i < table_rows_.size(); ++i) {
-    std::copy_n(table_rows_[i].pages.begin(), table_rows_[i].blocks,
-                table_host_.begin() + static_cast<ptrdiff_t>(i * stride));
+  for (int part = 0; part < kPartCount; ++part) {
+    if (!limits_.parts[part]) continue;
+    std::vector<int32_t>& host = table_host_[part];
+    host.assign(stride * table_rows_.size(), kNoPage);
+    for (size_t i = 0; i < table_rows_.size(); ++i) {
+      const SlotView& slot = plan_->slots[static_cast<size_t>(table_rows_[i].slot.value)];
+      WEIR_CHECK(table_rows_[i].blocks <= slot.pages[part].size());
+      std::copy_n(slot.pages[part].begin(), table_rows_[i].blocks,
+                  host.begin() + static_cast<ptrdiff_t>(i * stride));
+    }
   }
 }
 
+void StepInputs::UploadRows(kernels::Stream& stream, const RowLists& from, kernels::StepRows* to) {
+  to->count = from.count();
+  Put(stream, to->token, from.token);
+  Put(stream, to->position, from.position);
+  Put(stream, to->sequence, from.sequence);
+  Put(stream, to->write_floor, from.floor);
+  Put(stream, to->visible_from, from.visible);
+  Put(stream, to->fresh_from, from.fresh);
+}
+
 void StepInputs::Upload(kernels::Stream& stream) {
-  PutTable();
-  rows_.count = static_cast<int>(token_.size());
-  Put(stream, rows_.token, token_);
-  Put(stream, rows_.position, position_);
-  Put(stream, rows_.sequence, sequence_);
-  Put(stream, rows_.write_floor, floor_);
-  Put(stream, rows_.visible_from, visible_);
-  Put(stream, table_, table_host_);
+  PutTables();
+  UploadRows(stream, lists_, &rows_);
+  UploadRows(stream, tail_lists_, &tail_);
+  Put(stream, tail_index_, tail_index_host_);
+  for (int part = 0; part < kPartCount; ++part) {
+    if (limits_.parts[part]) Put(stream, table_[part], table_host_[part]);
+  }
+  if (limits_.states) Put(stream, state_, state_host_);
   Put(stream, sample_index_, index_host_);
   Put(stream, sample_params_, samples_);
   Put(stream, bias_token_, bias_token_host_);
