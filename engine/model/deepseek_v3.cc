@@ -17,8 +17,8 @@
 namespace weir::engine {
 namespace {
 
-using kernels::DType;
 using kernels::Matrix;
+using kernels::RowFormat;
 using kernels::Tensor;
 
 constexpr uint32_t kBlockTokens = 64;        // decisions, ruling 3
@@ -29,7 +29,7 @@ constexpr int kSamplesPerPass = 64;
 struct Shared {
   DeepseekV3Config config;
   DeepseekV3Options options;
-  DType kv_dtype = DType::kBf16;
+  RowFormat kv_format = RowFormat::kBf16;
   ModelInfo info;
   std::unique_ptr<const DeepseekV3Weights> weights;  // destroyed before options.backend
 };
@@ -332,7 +332,7 @@ kernels::PagedKv DeepseekV3Model::Kv(int layer) const {
   kv.layer_offset = static_cast<int64_t>(layout.PageOffset(0, layer, 0));
   kv.row_bytes = layout.stores()[0].row_bytes;
   kv.page_tokens = static_cast<int32_t>(layout.block_tokens());
-  kv.dtype = shared_->kv_dtype;
+  kv.format = shared_->kv_format;
   kv.table = inputs_->block_table();
   kv.table_stride = inputs_->table_stride();
   return kv;
@@ -352,9 +352,9 @@ class LoadedDeepseekV3 final : public LoadedModel {
 
 absl::Status ChooseNumerics(const LoadOptions& options, Shared* shared) {
   if (options.numerics == "fp32") {
-    shared->kv_dtype = DType::kF32;
+    shared->kv_format = RowFormat::kF32;
   } else if (options.numerics == "native") {
-    shared->kv_dtype = DType::kBf16;
+    shared->kv_format = RowFormat::kBf16;
   } else {
     return Error(Reason::kBadField,
                  absl::StrCat("numerics is \"", options.numerics,
@@ -372,7 +372,7 @@ absl::Status Describe(const std::string& config_json, const Weights& checkpoint,
   store.part = Part::kDecoder;
   store.layers = static_cast<uint16_t>(c.layers);
   store.row_bytes =
-      static_cast<uint32_t>((c.kv_rank + c.rope_dim) * kernels::DTypeBytes(shared->kv_dtype));
+      static_cast<uint32_t>(kernels::RowBytes(shared->kv_format, c.kv_rank + c.rope_dim));
   ModelInfo& info = shared->info;
   info.family = "deepseek_v3";
   info.vocab = static_cast<uint32_t>(c.vocab);

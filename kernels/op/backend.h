@@ -56,6 +56,21 @@ class Backend {
 
   // A weight in the backend's own tiling; the backend owns it until Free(matrix.address).
   virtual absl::StatusOr<Matrix> LoadMatrix(const HostMatrix& host) = 0;
+
+  // A table that may be larger than the device's memory. A host backend reads it where it lies: the
+  // host bytes stay mapped as long as the table is used.
+  virtual absl::StatusOr<Table> MapTable(const HostMatrix& host) {
+    return Table{reinterpret_cast<DeviceAddress>(host.values),
+                 reinterpret_cast<DeviceAddress>(host.scales),
+                 host.rows,
+                 host.cols,
+                 host.dtype,
+                 host.scale_dtype,
+                 static_cast<int32_t>(host.block_cols)};
+  }
+
+  // How many parallel parts of one operation want scratch of their own: the `lanes` of its comment.
+  virtual int lanes() const { return 1; }
 };
 
 }  // namespace weir::kernels

@@ -13,6 +13,17 @@ struct LinearArgs {
   Tensor x;  // F32 [rows, weight.cols]
   Matrix weight;
   Tensor out;  // F32 [rows, weight.rows]
+  // The product stays F32 where `vendor` numerics would round it to BF16 (head, ratio-2 compressor).
+  bool keep_f32 = false;
+};
+
+// Block-diagonal: group g of x meets rows g * rank ... of the weight, rank = weight.rows / groups.
+struct GroupedLinearArgs {
+  int rows = 0;
+  int groups = 0;
+  Tensor x;       // F32 [rows, groups, weight.cols]
+  Matrix weight;  // [groups * rank, inputs of one group]
+  Tensor out;     // F32 [rows, groups, rank]
 };
 
 // The two halves of MLA's kv_b_proj, used per head in the absorbed form (model-spec 2.2). The

@@ -10,8 +10,14 @@
 
 namespace weir::kernels {
 
-// Sigmoid scores; selection by score + bias, limited to `groups_kept` of `groups` ranked by the sum
-// of their two best biased scores; weights from the unbiased scores. Ties take the lower expert.
+enum class RouteScore : uint8_t {
+  kSigmoid = 0,       // V3
+  kSqrtSoftplus = 1,  // V4: sqrt(ln(1 + e^x))
+};
+
+// Selection by score + bias, limited to `groups_kept` of `groups` ranked by the sum of their two
+// best biased scores; weights from the unbiased scores: s * scale / (their sum + 1e-20), undivided
+// without `normalise`. Ties take the lower expert. The gate's product is F32 in all numerics.
 struct MoeRouteArgs {
   int rows = 0;
   int experts = 0;
@@ -25,6 +31,9 @@ struct MoeRouteArgs {
   Tensor bias;    // F32 [experts]
   Tensor expert;  // out I32 [rows, choices], best first
   Tensor weight;  // out F32 [rows, choices]
+  RouteScore score = RouteScore::kSigmoid;
+  Tensor image;       // I32 [rows]: rows that are not 0 use image_bias; may be empty
+  Tensor image_bias;  // F32 [experts]
 };
 
 // Groups entries by physical slot, in ascending entry order within each.
@@ -44,7 +53,9 @@ struct ExpertWeights {
   Matrix down;
 };
 
-// out[entry] = down(silu(gate x) * up x) with the weights of the slot that entry belongs to.
+// out[entry] = down(weight[entry] * silu(min(gate x, limit)) * clamp(up x, -limit, limit)) with the
+// matrices of the slot that entry belongs to; see Swiglu for the limit. V4 weights here, V3 in
+// MoeCombine.
 struct ExpertFfnArgs {
   int entries_max = 0;
   int choices = 0;
@@ -54,9 +65,12 @@ struct ExpertFfnArgs {
   Tensor slot_begin;  // I32 [slots + 1]
   Tensor hidden;      // F32 scratch [2, entries_max, ffn width]
   Tensor out;         // F32 [entries_max, width], indexed by entry
+  float limit = 0;    // 0: none
+  Tensor weight;      // F32, indexed by entry; empty: 1
 };
 
-// sum[r] += sum over the row's choices, in ascending logical expert, of weight * out[entry].
+// sum[r] += sum over the row's choices, in ascending logical expert, of weight * out[entry]; an
+// empty weight is 1.
 struct MoeCombineArgs {
   int rows = 0;
   int choices = 0;

@@ -34,20 +34,22 @@ struct AddArgs {
   Tensor x;
 };
 
-// h = silu(gate) * up, in place on gate.
+// h = silu(gate) * up, in place on gate. A limit above 0 clamps first: the gate from above only, up
+// on both sides.
 struct SwigluArgs {
   int64_t elements = 0;
   Tensor gate;
   Tensor up;
+  float limit = 0;
 };
 
-// out[i] = x[index[i]]: picks the rows whose logits are wanted.
+// out[i] = x[index[i]]: picks the rows whose logits are wanted, or a tail. Any 4-byte elements.
 struct GatherRowsArgs {
   int count = 0;
   int width = 0;
-  Tensor x;      // F32 [*, width]
+  Tensor x;      // F32 or I32 [*, width]
   Tensor index;  // I32 [count]
-  Tensor out;    // F32 [count, width]
+  Tensor out;    // as x [count, width]
 };
 
 }  // namespace weir::kernels

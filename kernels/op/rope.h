@@ -24,7 +24,7 @@ struct Yarn {
 // Inverse wavelengths of the width / 2 pairs (model-spec 1.2). Pure host code.
 std::vector<float> RopeFrequencies(int width, double theta, const std::optional<Yarn>& yarn);
 
-// Rotates the last `rope` columns of every head of q, in place.
+// Rotates the last `rope` columns of every head of q, in place; `inverse` by the opposite angle.
 struct RopeQueryArgs {
   const StepRows* rows = nullptr;
   int heads = 0;
@@ -32,6 +32,7 @@ struct RopeQueryArgs {
   int rope = 0;
   Tensor frequency;  // F32 [rope / 2]
   Tensor q;          // F32 [count, heads, nope + rope]
+  bool inverse = false;
 };
 
 // Norms the latent, rotates the key part and writes both to the row's place in the store, unless

@@ -88,17 +88,38 @@ struct Tensor {
   }
 };
 
-// A weight [rows = outputs, cols = inputs], prepared by Backend::LoadMatrix.
+// A weight [rows = outputs, cols = inputs], prepared by Backend::LoadMatrix. The last three fields
+// tell how it was stored: kernels choose by them, and `vendor` numerics round activations by them.
 struct Matrix {
   DeviceAddress address = 0;
   int64_t rows = 0;
   int64_t cols = 0;
+  DType dtype = DType::kUnspecified;
+  DType scale_dtype = DType::kUnspecified;
+  int32_t block_cols = 0;
 
   bool empty() const { return address == 0; }
 };
 
-// A weight as stored: row-major values and, for FP8, one F32 scale per block. Bytes need no
-// alignment. value = stored * scale[row / block_rows][col / block_cols].
+// A table of rows that are looked up, prepared by Backend::MapTable.
+struct Table {
+  DeviceAddress values = 0;
+  DeviceAddress scales = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::kUnspecified;
+  DType scale_dtype = DType::kUnspecified;
+  int32_t block_cols = 0;
+
+  bool empty() const { return values == 0; }
+};
+
+// A weight or table as stored: row-major values and, for F8_E4M3 and packed FP4, one scale per
+// block. Bytes need no alignment. value = stored * scale[row / block_rows][col / block_cols].
+// Packed FP4 has dtype I8 and two columns in a byte, the even one in the low nibble; `cols` counts
+// columns, not bytes. Scales are F32, or F8_E8M0: a byte b is 2^(b - 127), 255 is NaN.
+//   V3            F8_E4M3, F32 per 128 x 128      V4.1 dense    F8_E4M3, E8M0 per 32 x 32
+//   V4.1 experts  I8, E8M0 per 1 x 32             Engram rows   F8_E4M3, E8M0 per 1 x 32
 struct HostMatrix {
   const std::byte* values = nullptr;
   DType dtype = DType::kUnspecified;
@@ -107,6 +128,7 @@ struct HostMatrix {
   const std::byte* scales = nullptr;  // null where the dtype needs none
   int64_t block_rows = 0;
   int64_t block_cols = 0;
+  DType scale_dtype = DType::kF32;
 };
 
 // How exact a backend computes and what it keeps (decisions, "Numerics").
@@ -114,6 +136,7 @@ enum class Numerics : uint8_t {
   kUnspecified = 0,
   kFp32 = 1,    // everything in F32 or better, KV in F32: for comparison with outside truth
   kNative = 2,  // KV in the family's storage format (V3: BF16), activations not quantised
+  kVendor = 3,  // BF16 roundings and FP8 activations where the released code has them; `ref` only
 };
 
 }  // namespace weir::kernels

@@ -51,7 +51,7 @@ void RefOps::MlaAttention(Stream& stream, const MlaAttentionArgs& args) const {
   WEIR_CHECK(args.latent <= kLatentMax);
   for (int64_t r = 0; r < args.rows->count; ++r) {
     for (int64_t h = 0; h < args.heads; ++h) {
-      if (args.kv.dtype == DType::kBf16) {
+      if (args.kv.format == RowFormat::kBf16) {
         AttendHead<Bf16>(args, r, h);
       } else {
         AttendHead<float>(args, r, h);

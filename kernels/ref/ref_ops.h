@@ -26,6 +26,25 @@ class RefOps final : public Ops {
   void MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const override;
   void MlaAttention(Stream& stream, const MlaAttentionArgs& args) const override;
 
+  void EmbedStreams(Stream& stream, const EmbedStreamsArgs& args) const override;
+  void StreamMix(Stream& stream, const StreamMixArgs& args) const override;
+  void Collapse(Stream& stream, const CollapseArgs& args) const override;
+  void Expand(Stream& stream, const ExpandArgs& args) const override;
+
+  void EngramIds(Stream& stream, const EngramIdsArgs& args) const override;
+  void EngramRows(Stream& stream, const EngramRowsArgs& args) const override;
+  void EngramGather(Stream& stream, const EngramGatherArgs& args) const override;
+  void EngramGate(Stream& stream, const EngramGateArgs& args) const override;
+
+  void GroupedLinear(Stream& stream, const GroupedLinearArgs& args) const override;
+  void WindowRows(Stream& stream, const WindowRowsArgs& args) const override;
+  void RingWrite(Stream& stream, const RingWriteArgs& args) const override;
+  void CompressPair(Stream& stream, const CompressPairArgs& args) const override;
+  void EntryWrite(Stream& stream, const EntryWriteArgs& args) const override;
+  void RoundTrip(Stream& stream, const RoundTripArgs& args) const override;
+  void IndexSelect(Stream& stream, const IndexSelectArgs& args) const override;
+  void SparseAttention(Stream& stream, const SparseAttentionArgs& args) const override;
+
   void MoeRoute(Stream& stream, const MoeRouteArgs& args) const override;
   void MoePermute(Stream& stream, const MoePermuteArgs& args) const override;
   void ExpertFfn(Stream& stream, const ExpertFfnArgs& args) const override;

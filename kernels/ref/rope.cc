@@ -26,8 +26,8 @@ void Rotate(float* pair, const Rotation& by) {
   pair[1] = static_cast<float>(a * by.sine + b * by.cosine);
 }
 
-void StoreKv(DeviceAddress row, DType dtype, int index, float value) {
-  if (dtype == DType::kBf16) {
+void StoreKv(DeviceAddress row, RowFormat format, int index, float value) {
+  if (format == RowFormat::kBf16) {
     As<uint16_t>(row)[index] = FloatToBf16(value);
   } else {
     As<float>(row)[index] = value;
@@ -52,7 +52,7 @@ void RefOps::RopeQuery(Stream& stream, const RopeQueryArgs& args) const {
 
 void RefOps::MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const {
   const KernelScope scope(stream);
-  WEIR_CHECK(args.kv.dtype == DType::kF32 || args.kv.dtype == DType::kBf16);
+  WEIR_CHECK(args.kv.format == RowFormat::kF32 || args.kv.format == RowFormat::kBf16);
   const float* weight = F32(args.norm_weight);
   for (int64_t r = 0; r < args.rows->count; ++r) {
     const int32_t position = I32(args.rows->position)[r];
@@ -61,13 +61,13 @@ void RefOps::MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const {
     const DeviceAddress row = KvRow(args.kv, I32(args.rows->sequence)[r], position);
     const double inverse = 1.0 / std::sqrt(Dot(x, x, args.latent) / args.latent + args.eps);
     for (int i = 0; i < args.latent; ++i) {
-      StoreKv(row, args.kv.dtype, i, static_cast<float>(x[i] * inverse * weight[i]));
+      StoreKv(row, args.kv.format, i, static_cast<float>(x[i] * inverse * weight[i]));
     }
     for (int i = 0; i < args.rope / 2; ++i) {
       float pair[2] = {x[args.latent + 2 * i], x[args.latent + 2 * i + 1]};
       Rotate(pair, RotationOf(position, F32(args.frequency)[i]));
-      StoreKv(row, args.kv.dtype, args.latent + 2 * i, pair[0]);
-      StoreKv(row, args.kv.dtype, args.latent + 2 * i + 1, pair[1]);
+      StoreKv(row, args.kv.format, args.latent + 2 * i, pair[0]);
+      StoreKv(row, args.kv.format, args.latent + 2 * i + 1, pair[1]);
     }
   }
 }
