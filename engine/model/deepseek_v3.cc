@@ -11,7 +11,9 @@
 #include "base/stdx/hash.h"
 #include "engine/ep/ep_ref.h"
 #include "engine/model/deepseek_v3_weights.h"
+#include "engine/model/kv_stores.h"
 #include "engine/model/step_inputs.h"
+#include "engine/model/step_sampler.h"
 #include "kernels/ref/ref_backend.h"
 
 namespace weir::engine {
@@ -28,7 +30,7 @@ constexpr int kSamplesPerPass = 64;
 // What models of one checkpoint share.
 struct Shared {
   DeepseekV3Config config;
-  DeepseekV3Options options;
+  TextModelOptions options;
   RowFormat kv_format = RowFormat::kBf16;
   ModelInfo info;
   std::unique_ptr<const DeepseekV3Weights> weights;  // destroyed before options.backend
@@ -57,18 +59,12 @@ struct Buffers {
     expert_hidden = arena->Floats(2, std::max<int64_t>(entries, 1), c.expert_width);
     expert_out = arena->Floats(std::max<int64_t>(entries, 1), c.hidden);
     sampled = arena->Floats(kSamplesPerPass, c.hidden);
-    logits = arena->Floats(kSamplesPerPass, c.vocab);
-    adjusted = arena->Floats(c.vocab);
-    order = arena->Ints(c.vocab);
-    counts = arena->Ints(c.vocab);
-    sample_out = arena->Bytes(sizeof(kernels::SampleOut) * kSamplesPerPass);
-    accepted = arena->Ints(kSamplesPerPass);
   }
 
   Tensor hidden, normed, block;  // residual; input and output of a block
   Tensor q_latent_in, q, kv_a, q_latent, attended, value, scores;  // attention
   Tensor gate, up, expert, weight, expert_hidden, expert_out;      // feed-forward
-  Tensor sampled, logits, adjusted, order, counts, sample_out, accepted;
+  Tensor sampled;
 };
 
 class DeepseekV3Model final : public Model {
@@ -79,21 +75,16 @@ class DeepseekV3Model final : public Model {
   bool Collect(StepId id, bool wait, StepResult* out) override;
 
  private:
-  void CopyPages(const StepPlan& plan);
   void RunPass();
   void Attention(int index, const DeepseekV3Layer& layer);
   void FeedForward(int index, const DeepseekV3Layer& layer);
   void Mlp(const kernels::ExpertWeights& mlp, const Tensor& out);
   void Experts(int index, const DeepseekV3Layer& layer);
   void Logits();
-  void Choose();
-  void Report();
-  void ReportScore(const kernels::SampleOut& sampled, bool wanted);
 
   void Norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out, int rows);
   void Linear(const Tensor& x, const Matrix& weight, const Tensor& out, int rows);
   void Add(const Tensor& sum, const Tensor& x, int64_t width);
-  kernels::PagedKv Kv(int layer) const;
   int rows() const { return inputs_->rows().count; }
   void Tap(std::string_view what, int layer, const Tensor& tensor, int rows) {
     if (shared_->options.tap) shared_->options.tap(what, layer, *stream_, tensor, rows);
@@ -104,18 +95,17 @@ class DeepseekV3Model final : public Model {
   const DeepseekV3Config& config_;
   const DeepseekV3Weights& weights_;
   const kernels::Ops& ops_;
-  const KvMemory memory_;
+  const KvStores stores_;
   const std::unique_ptr<kernels::Stream> stream_;
   float softmax_scale_ = 0;
   DeviceArena arena_;
   const Buffers buffers_;
+  StepSampler sampler_;
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<EpComm> ep_;
 
   // The step in flight.
   StepId step_;
-  std::vector<kernels::SampleOut> sampled_;
-  std::vector<int32_t> accepted_;
   StepResult result_;
 };
 
@@ -131,15 +121,12 @@ DeepseekV3Model::DeepseekV3Model(std::shared_ptr<const Shared> shared, const KvM
       config_(shared_->config),
       weights_(*shared_->weights),
       ops_(shared_->options.backend->ops()),
-      memory_(memory),
+      stores_(shared_->info.layout, {shared_->kv_format}, memory),
       stream_(shared_->options.backend->NewStream()),
       softmax_scale_(static_cast<float>(SoftmaxScale(config_))),
       arena_(shared_->options.backend.get()),
       buffers_(config_, shared_->options.rows_per_pass, &arena_),
-      sampled_(kSamplesPerPass),
-      accepted_(kSamplesPerPass) {
-  const int decoder = static_cast<int>(Part::kDecoder);
-  WEIR_CHECK(memory_.page_bytes[decoder] == shared_->info.layout.page_bytes(Part::kDecoder));
+      sampler_(ops_, kSamplesPerPass, config_.vocab, &arena_) {
   PassLimits limits;
   limits.rows = shared_->options.rows_per_pass;
   limits.samples = kSamplesPerPass;
@@ -159,13 +146,13 @@ void DeepseekV3Model::Launch(const StepPlan& plan) {
   step_ = plan.step;
   result_.Clear();
   result_.step = plan.step;
-  CopyPages(plan);
+  stores_.CopyPages(*stream_, plan);
   inputs_->Begin(plan);
   while (inputs_->NextPass(*stream_)) {
     RunPass();
     // The next pass reuses the host side of the inputs and the results.
     stream_->Wait(stream_->Record());
-    Report();
+    if (inputs_->sample_count() > 0) sampler_.Report(*inputs_, &result_);
   }
 }
 
@@ -173,14 +160,6 @@ bool DeepseekV3Model::Collect(StepId id, bool wait, StepResult* out) {
   WEIR_CHECK(id == step_);
   std::swap(*out, result_);
   return true;
-}
-
-void DeepseekV3Model::CopyPages(const StepPlan& plan) {
-  for (const PageCopy& copy : plan.copies) {
-    stream_->Copy(reinterpret_cast<uintptr_t>(memory_.Page(copy.part, copy.to)),
-                  reinterpret_cast<uintptr_t>(memory_.Page(copy.part, copy.from)),
-                  memory_.page_bytes[static_cast<int>(copy.part)]);
-  }
 }
 
 // One pass over the layers: the whole forward computation.
@@ -200,13 +179,13 @@ void DeepseekV3Model::RunPass() {
   }
   if (inputs_->sample_count() == 0) return;
   Logits();
-  Choose();
+  sampler_.Choose(*stream_, *inputs_);
 }
 
 void DeepseekV3Model::Attention(int index, const DeepseekV3Layer& layer) {
   const Buffers& b = buffers_;
   const DeepseekV3Config& c = config_;
-  const kernels::PagedKv kv = Kv(index);
+  const kernels::PagedKv kv = stores_.Block(0, index, *inputs_);
   if (layer.q.empty()) {
     Linear(b.normed, layer.q_a, b.q_latent_in, rows());
     Norm(b.q_latent_in, layer.q_a_norm, kLatentNormEpsilon, b.q_latent_in, rows());
@@ -268,46 +247,8 @@ void DeepseekV3Model::Logits() {
   const int count = inputs_->sample_count();
   ops_.GatherRows(*stream_, {count, config_.hidden, b.hidden, inputs_->sample_index(), b.sampled});
   Norm(b.sampled, weights_.final_norm, config_.norm_epsilon, b.sampled, count);
-  Linear(b.sampled, weights_.head, b.logits, count);
-  Tap("logits", -1, b.logits, count);
-}
-
-void DeepseekV3Model::Choose() {
-  const Buffers& b = buffers_;
-  const int count = inputs_->sample_count();
-  const int groups = static_cast<int>(inputs_->groups().size());
-  ops_.Sample(*stream_, {count, config_.vocab, b.logits, inputs_->sample_params(),
-                         inputs_->bias_token(), inputs_->bias_value(), inputs_->history(),
-                         b.adjusted, b.order, b.counts, b.sample_out});
-  ops_.Verify(*stream_, {count, groups, inputs_->sample_params(), b.sample_out, b.accepted});
-  stream_->CopyOut(sampled_.data(), b.sample_out.address,
-                   static_cast<size_t>(count) * sizeof(kernels::SampleOut));
-  stream_->CopyOut(accepted_.data(), b.accepted.address, static_cast<size_t>(groups) * 4);
-}
-
-void DeepseekV3Model::Report() {
-  for (size_t g = 0; g < inputs_->groups().size(); ++g) {
-    const PassGroup& group = inputs_->groups()[g];
-    Accepted& accepted = result_.accepted.emplace_back();
-    accepted.slot = group.row->slot;
-    accepted.count = static_cast<uint16_t>(accepted_[g]);
-    accepted.token_offset = static_cast<uint32_t>(result_.tokens.size());
-    if (group.logprobs) accepted.score_offset = static_cast<int32_t>(result_.scores.size());
-    for (int i = 0; i < accepted_[g]; ++i) {
-      const kernels::SampleOut& one = sampled_[static_cast<size_t>(group.first_sample + i)];
-      result_.tokens.push_back(one.token);
-      ReportScore(one, group.logprobs);
-    }
-  }
-}
-
-void DeepseekV3Model::ReportScore(const kernels::SampleOut& sampled, bool wanted) {
-  if (!wanted) return;
-  TokenScore& score = result_.scores.emplace_back();
-  score.logprob = sampled.logprob;
-  for (int i = 0; i < sampled.top_count; ++i) {
-    score.top.emplace_back(sampled.top_token[i], sampled.top_logprob[i]);
-  }
+  Linear(b.sampled, weights_.head, sampler_.logits(), count);
+  Tap("logits", -1, sampler_.logits(), count);
 }
 
 void DeepseekV3Model::Norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
@@ -322,20 +263,6 @@ void DeepseekV3Model::Linear(const Tensor& x, const Matrix& weight, const Tensor
 
 void DeepseekV3Model::Add(const Tensor& sum, const Tensor& x, int64_t width) {
   ops_.Add(*stream_, {rows() * width, sum, x});
-}
-
-kernels::PagedKv DeepseekV3Model::Kv(int layer) const {
-  const CacheLayout& layout = shared_->info.layout;
-  kernels::PagedKv kv;
-  kv.base = reinterpret_cast<uintptr_t>(memory_.part_base[static_cast<int>(Part::kDecoder)]);
-  kv.page_bytes = static_cast<int64_t>(layout.page_bytes(Part::kDecoder));
-  kv.layer_offset = static_cast<int64_t>(layout.PageOffset(0, layer, 0));
-  kv.row_bytes = layout.stores()[0].row_bytes;
-  kv.page_tokens = static_cast<int32_t>(layout.block_tokens());
-  kv.format = shared_->kv_format;
-  kv.table = inputs_->block_table();
-  kv.table_stride = inputs_->table_stride();
-  return kv;
 }
 
 class LoadedDeepseekV3 final : public LoadedModel {
@@ -394,7 +321,7 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3(const std::str
 
 absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
     const std::string& directory, const std::string& config_json, const LoadOptions& options,
-    DeepseekV3Options more) {
+    TextModelOptions more) {
   auto shared = std::make_shared<Shared>();
   WEIR_ASSIGN(shared->config, ParseDeepseekV3Config(config_json));
   WEIR_TRY(ChooseNumerics(options, shared.get()));

@@ -6,29 +6,13 @@
 // Models made from one LoadedModel share its weights; each is driven by one step thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
-#include "engine/ep/ep_comm.h"
 #include "engine/model/model.h"
-#include "kernels/op/ops.h"
+#include "engine/model/text_model_options.h"
 
 namespace weir::engine {
-
-// Sees a tensor between two operations of a pass: "experts" (I32 [rows, choices]) and "layer"
-// (F32 [rows, hidden]) per layer, "positions" (I32 [rows]) and "logits" (F32 [samples, vocab]) per
-// pass with layer -1. For tests and traces; reads through the stream.
-using TensorTap = std::function<void(std::string_view what, int layer, kernels::Stream& stream,
-                                     const kernels::Tensor& tensor, int rows)>;
-
-struct DeepseekV3Options {
-  std::shared_ptr<kernels::Backend> backend;  // null: the reference backend
-  ExpertMap experts;                          // empty: expert e in slot e
-  TensorTap tap;
-  int rows_per_pass = 128;
-};
 
 // The directory's config.json is given as text, so that whoever chose the family need not be asked
 // again.
@@ -37,6 +21,6 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3(const std::str
                                                                   const LoadOptions& options);
 absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
     const std::string& directory, const std::string& config_json, const LoadOptions& options,
-    DeepseekV3Options more);
+    TextModelOptions more);
 
 }  // namespace weir::engine

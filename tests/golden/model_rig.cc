@@ -13,7 +13,7 @@
 namespace weir::engine {
 
 ModelRig::ModelRig(const Options& options) {
-  DeepseekV3Options more;
+  TextModelOptions more;
   more.backend = kernels::ref::NewRefBackend(options.guarded ? kernels::ref::Guard::kOn
                                                              : kernels::ref::Guard::kOff);
   more.experts = options.experts;
