@@ -30,6 +30,7 @@ void FillDefaults(pb::RouterConfig* config) {
   if (config->requests_max() == 0) config->set_requests_max(4096);
   if (config->deadline_ms() == 0) config->set_deadline_ms(600000);
   if (config->attempts_max() == 0) config->set_attempts_max(3);
+  if (config->silence_ms() == 0) config->set_silence_ms(60000);
 }
 
 absl::Status ParseAddress(const std::string& address, std::string* host, int* port) {
@@ -154,7 +155,10 @@ RouterService::~RouterService() { Stop(); }
 
 void RouterService::Start() {
   started_ = true;
-  loop_.Post("router start", [this] { KeepAliveTurn(); });
+  loop_.Post("router start", [this] {
+    KeepAliveTurn();
+    SilenceTurn();
+  });
   loop_.Start();
 }
 
@@ -230,6 +234,7 @@ void RouterService::OnDown(PeerId peer, const absl::Status& why) {
 bool RouterService::OnMessage(PeerId peer, std::string&& bytes) {
   const auto found = links_.find(peer);
   if (found == links_.end() || found->second.refused) return true;
+  found->second.heard = Now();
   if (!incoming_.ParseFromString(bytes)) {
     Refuse(peer, Error(Reason::kBadField, "a message is not of this protocol"));
     return true;
@@ -343,6 +348,22 @@ void RouterService::ArmTimer() {
 void RouterService::KeepAliveTurn() {
   front_->KeepAlive(Now());
   loop_.After("keep alive", kKeepAliveEvery, [this] { KeepAliveTurn(); });
+}
+
+// A link can live while the step thread behind it hangs: reports come from that thread, every second.
+void RouterService::SilenceTurn() {
+  const Duration silence = Millis(options_.config.silence_ms());
+  const Instant since = Now() - silence;
+  std::vector<PeerId> silent;
+  for (const auto& [peer, link] : links_) {
+    if (link.instance.value != 0 && !link.refused && link.heard < since) silent.push_back(peer);
+  }
+  for (const PeerId peer : silent) {
+    WEIR_REACHED("router service: engine went silent");
+    Refuse(peer, Error(Reason::kDeadline, "the engine reported nothing for " +
+                                              std::to_string(options_.config.silence_ms()) + " ms"));
+  }
+  loop_.After("silence", silence / 4, [this] { SilenceTurn(); });
 }
 
 void RouterService::AddConditions() {

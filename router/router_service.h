@@ -64,6 +64,7 @@ class RouterService final : private Channel::Handler {
  private:
   struct Link {
     InstanceId instance;  // 0 until its Hello came
+    Instant heard;        // when its last message came
     bool refused = false;
   };
 
@@ -85,6 +86,7 @@ class RouterService final : private Channel::Handler {
   void Settled();
   void ArmTimer();
   void KeepAliveTurn();
+  void SilenceTurn();
   void FinishDrain();
   std::string StateJson() const;
 

@@ -99,6 +99,7 @@ class RouterServiceTest : public ::testing::Test {
   void SetUp() override {
     RouterServiceOptions options;
     options.config.set_http_address("127.0.0.1:0");
+    options.config.set_silence_ms(silence_ms_);
     options.model.name = "toy";
     options.model.renderer =
         codec::Renderer::WithoutChat(codec::Tokenizer::IdsOnly(1000, 0, 1), 1000);
@@ -135,6 +136,7 @@ class RouterServiceTest : public ::testing::Test {
     return false;
   }
 
+  uint32_t silence_ms_ = 0;
   MemHub hub_;
   Metrics metrics_;
   ProgressWatch watch_;
@@ -193,6 +195,17 @@ TEST_F(RouterServiceTest, LosesAnEngineWithItsLink) {
     status = Fetch("/health/ready").status;
   }
   EXPECT_EQ(status, 503);
+}
+
+class SilentRouterServiceTest : public RouterServiceTest {
+ protected:
+  SilentRouterServiceTest() { silence_ms_ = 100; }
+};
+
+TEST_F(SilentRouterServiceTest, GivesUpAnEngineThatReportsNothing) {
+  Engine hung(&hub_, 11, pb::ROLE_KIND_PREFILL);
+  ASSERT_TRUE(hung.WaitRefused());
+  EXPECT_EQ(hung.refusal(), "the engine reported nothing for 100 ms");
 }
 
 TEST_F(RouterServiceTest, DrainWithNothingRunningIsThroughAtOnce) {
