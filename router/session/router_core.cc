@@ -271,6 +271,9 @@ void RouterCore::Handle(const FsmContext& context, const Received& event) {
 void RouterCore::OnTokens(const FsmContext& context, InstanceId from, const pb::Tokens& tokens) {
   for (const pb::TokenRow& row : tokens.rows()) {
     Entry* entry = Find(row.key());
+    if (entry == nullptr || !entry->fsm.Serves(from, row.key())) {
+      if (row.finish() == pb::FINISH_REASON_UNSPECIFIED) Disown(context, from, row.key());
+    }
     if (entry == nullptr) {
       counters_.orphans += 1;
       continue;
@@ -283,6 +286,15 @@ void RouterCore::OnTokens(const FsmContext& context, InstanceId from, const pb::
   }
 }
 
+// An engine whose link was lost for a while goes on with attempts that nobody waits for; the order
+// to end them was lost with the link.
+void RouterCore::Disown(const FsmContext& context, InstanceId engine, const pb::RequestKey& key) {
+  WEIR_REACHED("router: engine works for nobody");
+  auto& send = context.out->sends.emplace_back();
+  send.to = engine;
+  *send.message.mutable_cancel()->mutable_key() = key;
+}
+
 void RouterCore::OnLoad(const FsmContext& context, InstanceId from, const pb::LoadReport& report) {
   const Health before = fleet_.view().Find(from)->health;
   fleet_.Report(from, report);
@@ -293,6 +305,9 @@ void RouterCore::OnRequestMessage(const FsmContext& context, InstanceId from,
                                   const pb::Envelope& message) {
   const pb::RequestKey* key = KeyOf(message);
   Entry* entry = key == nullptr ? nullptr : Find(*key);
+  if (message.has_reserved() && (entry == nullptr || !entry->fsm.Serves(from, *key))) {
+    Disown(context, from, *key);
+  }
   if (entry == nullptr) {
     counters_.orphans += 1;
     return;

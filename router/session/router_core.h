@@ -59,6 +59,7 @@ class RouterCore {
   void Handle(const FsmContext& context, const Tick& event);
 
   void OnTokens(const FsmContext& context, InstanceId from, const pb::Tokens& tokens);
+  void Disown(const FsmContext& context, InstanceId engine, const pb::RequestKey& key);
   void OnLoad(const FsmContext& context, InstanceId from, const pb::LoadReport& report);
   void LoseInstance(const FsmContext& context, InstanceId instance);
   void FleetGrown(const FsmContext& context);

@@ -112,6 +112,22 @@ TEST(RouterCore, MessagesNobodyKnowsAreCountedAndDropped) {
   EXPECT_EQ(h.core.state().orphans, 4u);
 }
 
+TEST(RouterCore, EngineThatComesBackIsToldToStopWhatItHad) {
+  CoreHarness h;
+  h.UpAll(2);
+  h.Ask(1);
+  h.Reserved(kD1, 1, 1);
+  h.Tokens(kD1, 1, 1, 8, {40});
+  h.On(PeerDown{kD1});
+  h.Up(Role::kDecode, kD1);
+  auto out = h.Tokens(kD1, 1, 1, 9, {41});
+  const auto& cancel = Only(out, Body::kCancel);
+  EXPECT_EQ(cancel.to, kD1);
+  EXPECT_EQ(cancel.message.cancel().key().attempt(), 1u);
+  // Its last word needs no answer.
+  EXPECT_TRUE(h.Tokens(kD1, 1, 1, 10, {}, pb::FINISH_REASON_CANCELLED).sends.empty());
+}
+
 TEST(RouterCore, RenewsEveryThirdOfALeaseAtBothEngines) {
   CoreHarness h;
   h.UpAll(1);
