@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/checkpoint/expected_tensors.h"
 
-#include <utility>
+#include <algorithm>
+#include <cmath>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/stdx/bytes.h"
@@ -14,112 +17,142 @@ namespace {
 
 using kernels::DType;
 
-class ListBuilder {
- public:
-  void Vector(std::string name, int64_t size) {
-    list_.push_back({std::move(name), TensorUse::kVector, {size}});
-  }
-  void Table(std::string name, int64_t rows, int64_t cols) {
-    list_.push_back({std::move(name), TensorUse::kTable, {rows, cols}});
-  }
-  void Linear(const std::string& prefix, int64_t outputs, int64_t inputs) {
-    list_.push_back({prefix + ".weight", TensorUse::kMatrix, {outputs, inputs}});
-  }
-  void Mlp(const std::string& prefix, int64_t width, int64_t hidden) {
-    Linear(prefix + "gate_proj", width, hidden);
-    Linear(prefix + "up_proj", width, hidden);
-    Linear(prefix + "down_proj", hidden, width);
-  }
-  std::vector<ExpectedTensor> Take() { return std::move(list_); }
-
- private:
-  std::vector<ExpectedTensor> list_;
-};
-
-void AddAttention(const DeepseekV3Config& c, const std::string& p, ListBuilder* list) {
-  const int64_t q_width = int64_t{c.heads} * (c.nope_dim + c.rope_dim);
-  if (c.q_rank > 0) {
-    list->Linear(p + "q_a_proj", c.q_rank, c.hidden);
-    list->Vector(p + "q_a_layernorm.weight", c.q_rank);
-    list->Linear(p + "q_b_proj", q_width, c.q_rank);
-  } else {
-    list->Linear(p + "q_proj", q_width, c.hidden);
-  }
-  list->Linear(p + "kv_a_proj_with_mqa", c.kv_rank + c.rope_dim, c.hidden);
-  list->Vector(p + "kv_a_layernorm.weight", c.kv_rank);
-  list->Linear(p + "kv_b_proj", int64_t{c.heads} * (c.nope_dim + c.value_dim), c.kv_rank);
-  list->Linear(p + "o_proj", c.hidden, int64_t{c.heads} * c.value_dim);
-}
+constexpr size_t kScaleBytesRead = size_t{32} << 20;  // from either end of a large tensor
+constexpr int64_t kFp4Group = 32;
+constexpr std::byte kE8m0NaN{0xff};
 
 absl::Status Wrong(const std::string& name, std::string_view what) {
   return Error(Reason::kBadField, absl::StrCat("tensor \"", name, "\" ", AbslView(what)), name);
 }
 
-absl::Status CheckScales(const Weights& weights, const ExpectedTensor& want, TensorBlock block) {
-  const std::string name = want.name + "_scale_inv";
-  if (block.rows == 0) {
-    return Wrong(want.name, "is F8_E4M3, but config.json has no quantization_config");
+bool IsPlain(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBf16; }
+
+// Whether `have` may stand for `want` in a form without scales.
+bool FitsPlain(const ExpectedTensor& want, const TensorView& have) {
+  if (have.shape != want.shape) return false;
+  switch (want.use) {
+    case TensorUse::kVector:
+    case TensorUse::kTable:
+    case TensorUse::kMatrix:
+      return IsPlain(have.dtype);
+    case TensorUse::kIndices:
+      return have.dtype == DType::kI32 || have.dtype == DType::kI64;
+    case TensorUse::kPacked:
+      break;
   }
+  return false;
+}
+
+std::string Wanted(const ExpectedTensor& want) {
+  const auto shaped = [](DType dtype, const std::vector<int64_t>& shape) {
+    return absl::StrCat(AbslView(kernels::DTypeName(dtype)), "[", absl::StrJoin(shape, ", "), "]");
+  };
+  std::string text = shaped(want.dtype, want.stored_shape());
+  if (want.use == TensorUse::kPacked) return text;
+  if (want.use == TensorUse::kIndices) return absl::StrCat(text, " or I32");
+  if (want.scales == ScaleForm::kNone) return absl::StrCat(text, " (F32 or BF16)");
+  return absl::StrCat(text, ", or [", absl::StrJoin(want.shape, ", "), "] of F32 or BF16");
+}
+
+absl::Status CheckScaleTensor(const Weights& weights, const ExpectedTensor& want) {
+  const std::string name = want.scale_name();
   const TensorView* scales = weights.Find(name);
   if (scales == nullptr) return Wrong(name, "is missing");
-  const std::vector<int64_t> shape = {CeilDiv(want.shape[0], block.rows),
-                                      CeilDiv(want.shape[1], block.cols)};
-  if (scales->dtype != DType::kF32 || scales->shape != shape) {
-    return Wrong(name, absl::StrCat("is ", Describe(*scales), " but should be F32[",
-                                    absl::StrJoin(shape, ", "), "]"));
+  const DType dtype = want.scales == ScaleForm::kE8m0 ? DType::kF8E8m0 : DType::kF32;
+  if (scales->dtype != dtype || scales->shape != want.scale_shape()) {
+    return Wrong(name, absl::StrCat("is ", Describe(*scales), " but should be ",
+                                    AbslView(kernels::DTypeName(dtype)), "[",
+                                    absl::StrJoin(want.scale_shape(), ", "), "]"));
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-std::vector<ExpectedTensor> DeepseekV3Tensors(const DeepseekV3Config& c) {
-  ListBuilder list;
-  list.Table("model.embed_tokens.weight", c.vocab, c.hidden);
-  list.Vector("model.norm.weight", c.hidden);
-  list.Linear("lm_head", c.vocab, c.hidden);
-  for (int i = 0; i < c.layers; ++i) {
-    const std::string p = absl::StrCat("model.layers.", i, ".");
-    list.Vector(p + "input_layernorm.weight", c.hidden);
-    list.Vector(p + "post_attention_layernorm.weight", c.hidden);
-    AddAttention(c, p + "self_attn.", &list);
-    if (i < c.dense_layers) {
-      list.Mlp(p + "mlp.", c.dense_width, c.hidden);
-      continue;
-    }
-    list.Linear(p + "mlp.gate", c.experts, c.hidden);
-    list.Vector(p + "mlp.gate.e_score_correction_bias", c.experts);
-    for (int e = 0; e < c.experts; ++e) {
-      list.Mlp(absl::StrCat(p, "mlp.experts.", e, "."), c.expert_width, c.hidden);
-    }
-    if (c.shared_experts > 0) {
-      list.Mlp(p + "mlp.shared_experts.", int64_t{c.shared_experts} * c.expert_width, c.hidden);
-    }
+bool AllNumbers(std::span<const std::byte> bytes, DType dtype) {
+  if (dtype == DType::kF8E8m0) {
+    return std::find(bytes.begin(), bytes.end(), kE8m0NaN) == bytes.end();
   }
-  return list.Take();
+  for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
+    const auto scale = LoadAs<float>(bytes.data() + at);
+    if (!std::isfinite(scale) || scale < 0) return false;
+  }
+  return true;
 }
 
-absl::StatusOr<size_t> CheckTensors(const Weights& weights,
-                                    const std::vector<ExpectedTensor>& expected,
-                                    TensorBlock block) {
-  size_t used = 0;
+}  // namespace
+
+int64_t ExpectedTensor::values() const {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  return count;
+}
+
+std::vector<int64_t> ExpectedTensor::stored_shape() const {
+  std::vector<int64_t> stored = shape;
+  if (dtype == DType::kI8) stored.back() = CeilDiv<int64_t>(stored.back(), 2);
+  return stored;
+}
+
+std::string ExpectedTensor::scale_name() const {
+  if (scales == ScaleForm::kInverseF32) return name + "_scale_inv";
+  WEIR_CHECK(absl::EndsWith(name, ".weight"));
+  return name.substr(0, name.size() - 7) + ".scale";
+}
+
+std::vector<int64_t> ExpectedTensor::scale_shape() const {
+  return {CeilDiv(shape[0], block.rows), CeilDiv(shape[1], block.cols)};
+}
+
+int64_t ExpectedTensor::bytes() const {
+  int64_t total = static_cast<int64_t>(kernels::DTypeBytes(dtype));
+  for (const int64_t extent : stored_shape()) total *= extent;
+  if (scales == ScaleForm::kNone) return total;
+  const std::vector<int64_t> grid = scale_shape();
+  return total + grid[0] * grid[1] * (scales == ScaleForm::kE8m0 ? 1 : 4);
+}
+
+absl::Status CheckTensors(const Weights& weights, const std::vector<ExpectedTensor>& expected) {
+  absl::flat_hash_set<std::string> known;
   for (const ExpectedTensor& want : expected) {
+    known.insert(want.name);
     const TensorView* have = weights.Find(want.name);
-    if (have == nullptr) return Wrong(want.name, "is missing");
-    const bool plain = have->dtype == DType::kF32 || have->dtype == DType::kBf16;
-    const bool scaled = want.use == TensorUse::kMatrix && have->dtype == DType::kF8E4m3;
-    if (have->shape != want.shape || (!plain && !scaled)) {
-      return Wrong(want.name, absl::StrCat("is ", Describe(*have), " but should be [",
-                                           absl::StrJoin(want.shape, ", "), "] of F32, BF16",
-                                           want.use == TensorUse::kMatrix ? " or F8_E4M3" : ""));
+    if (have == nullptr) {
+      if (want.optional) continue;
+      return Wrong(want.name, "is missing");
     }
-    ++used;
-    if (scaled) {
-      WEIR_TRY(CheckScales(weights, want, block));
-      ++used;
+    if (FitsPlain(want, *have)) continue;
+    if (have->dtype == DType::kF8E4m3 && want.use == TensorUse::kMatrix && want.block.rows == 0 &&
+        weights.Find(want.name + "_scale_inv") != nullptr) {
+      return Wrong(want.name, "is F8_E4M3, but config.json has no quantization_config for it");
+    }
+    if (have->dtype != want.dtype || have->shape != want.stored_shape()) {
+      return Wrong(want.name,
+                   absl::StrCat("is ", Describe(*have), " but should be ", Wanted(want)));
+    }
+    if (want.scales == ScaleForm::kNone) continue;
+    WEIR_TRY(CheckScaleTensor(weights, want));
+    known.insert(want.scale_name());
+  }
+  return weights.CheckNoOthers(known);
+}
+
+absl::Status CheckScales(const Weights& weights, const std::vector<ExpectedTensor>& expected) {
+  for (const ExpectedTensor& want : expected) {
+    if (want.scales == ScaleForm::kNone) continue;
+    const TensorView* scales = weights.Find(want.scale_name());
+    if (scales == nullptr) continue;  // stored plain
+    std::span<const std::byte> bytes = scales->bytes;
+    bool good = true;
+    if (bytes.size() > 2 * kScaleBytesRead) {
+      good = AllNumbers(bytes.last(kScaleBytesRead), scales->dtype);
+      bytes = bytes.first(kScaleBytesRead);
+    }
+    if (!good || !AllNumbers(bytes, scales->dtype)) {
+      return Wrong(scales->name, scales->dtype == DType::kF8E8m0
+                                     ? "has a scale that is NaN"
+                                     : "has a scale that is NaN, infinite or negative");
     }
   }
-  return weights.count() - used;
+  return absl::OkStatus();
 }
 
 kernels::HostMatrix HostMatrixOf(const Weights& weights, const std::string& name,
@@ -127,10 +160,23 @@ kernels::HostMatrix HostMatrixOf(const Weights& weights, const std::string& name
   const TensorView* values = weights.Find(name);
   WEIR_CHECK(values != nullptr && values->shape.size() == 2);
   kernels::HostMatrix host{values->bytes.data(), values->dtype, values->shape[0], values->shape[1]};
-  if (values->dtype == DType::kF8E4m3) {
-    host.scales = weights.Find(name + "_scale_inv")->bytes.data();
-    host.block_rows = block.rows;
-    host.block_cols = block.cols;
+  if (values->dtype != DType::kF8E4m3 && values->dtype != DType::kI8) return host;
+  ExpectedTensor form;
+  form.name = name;
+  form.scales = ScaleForm::kInverseF32;
+  const TensorView* scales = weights.Find(form.scale_name());
+  if (scales == nullptr) {
+    form.scales = ScaleForm::kE8m0;
+    scales = weights.Find(form.scale_name());
+  }
+  WEIR_CHECK(scales != nullptr);
+  host.scales = scales->bytes.data();
+  host.block_rows = block.rows;
+  host.block_cols = block.cols;
+  if (values->dtype == DType::kI8) {
+    host.cols *= 2;
+    host.block_rows = 1;
+    host.block_cols = kFp4Group;
   }
   return host;
 }

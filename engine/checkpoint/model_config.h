@@ -46,6 +46,7 @@ struct DeepseekV3Config {
   bool normalise = true;  // norm_topk_prob
   double routed_scale = 1;
   double norm_epsilon = 0;
+  int draft_layers = 0;  // num_nextn_predict_layers, which releases may leave out
   int positions_max = 0;
   double rope_theta = 0;
   std::optional<YarnConfig> yarn;

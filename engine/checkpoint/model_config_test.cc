@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/checkpoint/expected_tensors.h"
+#include "engine/checkpoint/deepseek_tensors.h"
 
 namespace weir::engine {
 namespace {

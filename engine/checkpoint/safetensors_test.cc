@@ -147,8 +147,17 @@ TEST_F(WeightsTest, OpensShardsByIndex) {
 
 TEST_F(WeightsTest, RefusesIndexesThatLieOrEscape) {
   Write("one.safetensors", File(kOnlyA, 4));
-  Write("model.safetensors.index.json", R"({"weight_map":{"b":"one.safetensors"}})");
+  Write("model.safetensors.index.json",
+        R"({"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})");
   EXPECT_NE(Open().status().message().find("\"b\" is not in one.safetensors"),
+            absl::string_view::npos);
+  Write("model.safetensors.index.json", R"({"weight_map":{"b":"one.safetensors"}})");
+  EXPECT_NE(Open().status().message().find("\"a\" is not listed"), absl::string_view::npos);
+  // The same tensor in two files, of which the index can name one.
+  Write("two.safetensors", File(kGood, 32));
+  Write("model.safetensors.index.json",
+        R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  EXPECT_NE(Open().status().message().find("two.safetensors: tensor \"a\""),
             absl::string_view::npos);
   Write("model.safetensors.index.json", R"({"weight_map":{"a":"../one.safetensors"}})");
   EXPECT_EQ(ReasonOf(Open().status()), Reason::kCorrupt);

@@ -89,7 +89,12 @@ absl::Status Weights::AddFile(const std::string& directory, const std::string& f
   for (TensorView& tensor : *parsed) {
     if (home != nullptr) {
       const auto listed = home->find(tensor.name);
-      if (listed == home->end() || listed->second != file) continue;
+      if (listed == home->end() || listed->second != file) {
+        return Error(Reason::kCorrupt,
+                     absl::StrCat(path, ": tensor \"", tensor.name,
+                                  "\" is not listed for this file by the index"),
+                     tensor.name);
+      }
     }
     std::string name = tensor.name;
     tensors_.emplace(std::move(name), std::move(tensor));
@@ -101,6 +106,17 @@ absl::Status Weights::AddFile(const std::string& directory, const std::string& f
 const TensorView* Weights::Find(std::string_view name) const {
   const auto found = tensors_.find(AbslView(name));
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+absl::Status Weights::CheckNoOthers(const absl::flat_hash_set<std::string>& known) const {
+  const std::string* other = nullptr;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!known.contains(name) && (other == nullptr || name < *other)) other = &name;
+  }
+  if (other == nullptr) return absl::OkStatus();
+  return Error(Reason::kBadField,
+               absl::StrCat("tensor \"", *other, "\" is none that this config.json asks for"),
+               *other);
 }
 
 uint64_t Weights::bytes() const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights: the tensors of a checkpoint directory, mapped and named. One model.safetensors, or the
-// shards that model.safetensors.index.json lists. Opening reads headers only; bytes are paged in as
+// shards that model.safetensors.index.json lists, exactly as it lists them. Opening reads headers only; bytes are paged in as
 // they are read. Constant afterwards, any thread; views live as long as the object. Errors name the
 // file and the tensor.
 #pragma once
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/stdx/hash.h"
 #include "base/stdx/status.h"
 #include "engine/checkpoint/mapped_file.h"
@@ -27,6 +28,8 @@ class Weights {
   // Null if the checkpoint has no tensor of this name.
   const TensorView* Find(std::string_view name) const;
   size_t count() const { return tensors_.size(); }
+  // A fault that names the first tensor, by name, that `known` lacks.
+  absl::Status CheckNoOthers(const absl::flat_hash_set<std::string>& known) const;
   uint64_t bytes() const;
 
   // SHA-256 over names, dtypes, shapes and a sample of each tensor's bytes (its first, middle and

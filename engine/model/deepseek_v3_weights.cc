@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/checkpoint/deepseek_tensors.h"
 #include "engine/model/weight_loader.h"
 #include "kernels/op/rope.h"
 
@@ -56,7 +57,9 @@ absl::StatusOr<std::unique_ptr<DeepseekV3Weights>> DeepseekV3Weights::Load(
     kernels::Backend* backend) {
   const TensorBlock block{c.block_rows, c.block_cols};
   std::unique_ptr<DeepseekV3Weights> weights(new DeepseekV3Weights(backend));
-  WEIR_ASSIGN(weights->unused_tensors, CheckTensors(checkpoint, DeepseekV3Tensors(c), block));
+  const std::vector<ExpectedTensor> expected = DeepseekV3Tensors(c);
+  WEIR_TRY(CheckTensors(checkpoint, expected));
+  WEIR_TRY(CheckScales(checkpoint, expected));
 
   WeightLoader load(checkpoint, block, backend, &weights->arena_);
   weights->embedding = load.Rows("model.embed_tokens.weight");

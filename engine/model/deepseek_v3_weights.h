@@ -51,7 +51,6 @@ class DeepseekV3Weights {
   kernels::Matrix head;
   kernels::Tensor rope_frequency;
   std::vector<DeepseekV3Layer> layers;
-  size_t unused_tensors = 0;  // in the checkpoint, for instance the multi-token-prediction layer
 
  private:
   explicit DeepseekV3Weights(kernels::Backend* backend) : arena_(backend) {}

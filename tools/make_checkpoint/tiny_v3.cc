@@ -16,7 +16,7 @@
 #include "base/stdx/hash.h"
 #include "base/stdx/random.h"
 #include "codec/token/tokenizer.h"
-#include "engine/checkpoint/expected_tensors.h"
+#include "engine/checkpoint/deepseek_tensors.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_config.h"
 #include "nlohmann/json.hpp"
@@ -163,10 +163,10 @@ void AddMatrix(const TinyV3Options& o, const codec::Vocab& vocab,
     }
   }
   if (WritesResidual(tensor.name)) std::fill_n(values.begin(), cols, 0.0f);
-  if (head || EndsWith(tensor.name, "mlp.gate.weight")) {
-    out->AddBf16(tensor.name, tensor.shape, values);
-  } else {
+  if (tensor.dtype == kernels::DType::kF8E4m3) {
     out->AddFp8(tensor.name, rows, cols, kBlock, values);
+  } else {
+    out->AddBf16(tensor.name, tensor.shape, values);
   }
 }
 
@@ -192,6 +192,9 @@ void AddTensor(const TinyV3Options& o, const codec::Vocab& vocab,
         out->AddBf16(tensor.name, tensor.shape, generator.Draw(tensor.shape[0], 1, 0.1f));
       }
       return;
+    case engine::TensorUse::kPacked:
+    case engine::TensorUse::kIndices:
+      break;  // V3 has none
   }
 }
 
