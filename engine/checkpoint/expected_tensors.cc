@@ -171,6 +171,7 @@ kernels::HostMatrix HostMatrixOf(const Weights& weights, const std::string& name
   }
   WEIR_CHECK(scales != nullptr);
   host.scales = scales->bytes.data();
+  host.scale_dtype = scales->dtype;
   host.block_rows = block.rows;
   host.block_cols = block.cols;
   if (values->dtype == DType::kI8) {
