@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/checkpoint/deepseek_tensors.h"
-
 #include "absl/strings/str_cat.h"
+#include "engine/checkpoint/deepseek_tensors.h"
 #include "engine/checkpoint/tensor_list.h"
 
 namespace weir::engine {

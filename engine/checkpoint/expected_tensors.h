@@ -55,7 +55,7 @@ enum class ScaleForm : uint8_t {
 struct ExpectedTensor {
   std::string name;
   TensorUse use = TensorUse::kMatrix;
-  std::vector<int64_t> shape;  // of values: FP4 stores two in a byte
+  std::vector<int64_t> shape;                    // of values: FP4 stores two in a byte
   kernels::DType dtype = kernels::DType::kBf16;  // as released; kI8 holds two FP4
   ScaleForm scales = ScaleForm::kNone;
   TensorBlock block;  // of values that share a scale

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights: the tensors of a checkpoint directory, mapped and named. One model.safetensors, or the
-// shards that model.safetensors.index.json lists, exactly as it lists them. Opening reads headers only; bytes are paged in as
-// they are read. Constant afterwards, any thread; views live as long as the object. Errors name the
-// file and the tensor.
+// shards that model.safetensors.index.json lists, exactly as it lists them. Opening reads headers
+// only; bytes are paged in as they are read. Constant afterwards, any thread; views live as long as
+// the object. Errors name the file and the tensor.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,7 @@ TEST_F(MakeCheckpointTest, TheSeedDecidesEveryByte) {
 // Serves it for a while: logits are sane, the text is varied, printable and ends now and then.
 TEST_F(MakeCheckpointTest, TheModelSpeaks) {
   const std::string directory = Make("m", 1);
-  engine::DeepseekV3Options more;
+  engine::TextModelOptions more;
   std::vector<float> logits;
   more.tap = [&](std::string_view what, int, kernels::Stream& stream, const kernels::Tensor& tensor,
                  int rows) {
