@@ -25,7 +25,8 @@ struct EngramLayout {
 };
 
 // For every layer of `layers`, in order: fresh primes of at least `vocab` rising over the layers,
-// and multipliers drawn by the PCG64 generator seeded with 10007 * layer.
+// and multipliers drawn by the PCG64 generator seeded with 10007 * layer. The caller has checked that
+// compressed_vocab is below 2^30 and that the primes' sum per layer is below 2^31.
 std::vector<EngramLayout> EngramLayouts(const std::vector<int>& layers, int ngram, int heads,
                                         int64_t vocab, int64_t compressed_vocab);
 

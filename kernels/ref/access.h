@@ -43,15 +43,43 @@ inline uint16_t FloatToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// float8 e4m3fn: no infinities, 0x7f and 0xff are NaN.
-float F8E4m3ToFloat(uint8_t code);
+// The BF16 rounding points of `vendor` numerics (v41-spec 4); otherwise nothing but F32.
+class Rounding {
+ public:
+  explicit Rounding(bool bf16) : bf16_(bf16) {}
+  float operator()(double value) const {
+    const auto narrow = static_cast<float>(value);
+    return bf16_ ? Bf16ToFloat(FloatToBf16(narrow)) : narrow;
+  }
+  bool on() const { return bf16_; }
+
+ private:
+  bool bf16_;
+};
 
 // The place of `position` of the sequence in table row `sequence`.
 inline DeviceAddress KvRow(const PagedKv& kv, int32_t sequence, int32_t position) {
   const int32_t* table = I32(kv.table) + static_cast<int64_t>(sequence) * kv.table_stride;
   const int64_t page = table[position / kv.page_tokens];
   return kv.base + static_cast<uintptr_t>(page * kv.page_bytes + kv.layer_offset +
-                                          (position % kv.page_tokens) * kv.row_bytes);
+                                          position % kv.page_tokens / kv.ratio * kv.row_bytes);
+}
+
+// Likewise in a ring.
+inline DeviceAddress RingRow(const RingKv& ring, int32_t sequence, int32_t position) {
+  const int64_t page = I32(ring.state)[sequence];
+  return ring.base + static_cast<uintptr_t>(page * ring.state_bytes + ring.layer_offset +
+                                            position % ring.ring_rows * ring.row_bytes);
+}
+
+// The row of position `at` of step row r's sequence: the step's own, or the ring's.
+inline const std::byte* RecentRow(const StepRows& rows, const Tensor& fresh, const RingKv& ring,
+                                  int64_t r, int32_t at) {
+  const int32_t position = I32(rows.position)[r];
+  if (at >= I32(rows.fresh_from)[r]) {
+    return As<const std::byte>(fresh.address) + (r - (position - at)) * ring.row_bytes;
+  }
+  return As<const std::byte>(RingRow(ring, I32(rows.sequence)[r], at));
 }
 
 // Dot product over eight fixed lanes: the order of the additions depends on `n` alone, and the

@@ -1,17 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ref/access.h"
 #include "kernels/ref/matrix.h"
+#include "kernels/ref/project.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace weir::kernels::ref {
 
 void RefOps::Linear(Stream& stream, const LinearArgs& args) const {
   const KernelScope scope(stream);
-  const float* x = F32(args.x);
-  float* out = F32(args.out);
-  Multiply(
-      args.weight, args.rows, [&](int r) { return x + r * args.weight.cols; },
-      [&](int r) { return out + r * args.weight.rows; });
+  const auto in = [&](int r) { return F32(args.x) + r * args.weight.cols; };
+  const auto out = [&](int r) { return F32(args.out) + r * args.weight.rows; };
+  Project(args.weight, args.rows, args.keep_f32 ? Rounding(false) : round_, in, out);
+}
+
+void RefOps::GroupedLinear(Stream& stream, const GroupedLinearArgs& args) const {
+  const KernelScope scope(stream);
+  const Matrix& m = args.weight;
+  const int64_t rank = m.rows / args.groups;
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const float* x = F32(args.x) + r * args.groups * m.cols;
+    float* out = F32(args.out) + r * m.rows;
+    for (int64_t o = 0; o < m.rows; ++o) {
+      const float* group = x + o / rank * m.cols;
+      double sum = 0;
+      for (int64_t i = 0; i < m.cols; ++i) {
+        // The weight is made BF16 and the activations stay as they are, where `vendor` rounds.
+        sum += static_cast<double>(group[i]) * round_(MatrixAt(m, o, i));
+      }
+      out[o] = round_(sum);
+    }
+  }
 }
 
 void RefOps::MlaAbsorbQuery(Stream& stream, const MlaAbsorbArgs& args) const {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/op/tensor.h"
 
@@ -18,7 +19,7 @@ inline constexpr int kTile = 16;
 // Bytes LoadMatrix needs for a weight of this shape.
 size_t MatrixBytes(int64_t rows, int64_t cols);
 
-// Fills `to` (MatrixBytes) from the stored form. Dtypes: F32, BF16, F8_E4M3 with scales.
+// Fills `to` (MatrixBytes) from the stored form: F32, BF16, F8_E4M3 and packed FP4 with scales.
 void FillMatrix(const HostMatrix& from, float* to);
 
 inline float MatrixAt(const Matrix& m, int64_t output, int64_t input) {
@@ -27,7 +28,7 @@ inline float MatrixAt(const Matrix& m, int64_t output, int64_t input) {
 }
 
 // out(r)[o] = sum_i in(r)[i] * W[o][i] for r < count. `in` and `out` map a row to its first
-// element.
+// element; outputs are float or double.
 template <class In, class Out>
 void Multiply(const Matrix& m, int count, In in, Out out) {
   const auto* data = reinterpret_cast<const float*>(m.address);
@@ -42,8 +43,9 @@ void Multiply(const Matrix& m, int count, In in, Out out) {
         const float* w = tile + i * kTile;
         for (int k = 0; k < kTile; ++k) sum[k] += value * static_cast<double>(w[k]);
       }
-      float* y = out(r) + first;
-      for (int64_t k = 0; k < wide; ++k) y[k] = static_cast<float>(sum[k]);
+      auto* y = out(r) + first;
+      using Output = std::remove_reference_t<decltype(*y)>;
+      for (int64_t k = 0; k < wide; ++k) y[k] = static_cast<Output>(sum[k]);
     }
   }
 }

@@ -6,7 +6,9 @@
 
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/gated.h"
 #include "kernels/ref/matrix.h"
+#include "kernels/ref/project.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace weir::kernels::ref {
@@ -50,17 +52,20 @@ void LimitGroups(const MoeRouteArgs& args, double* biased) {
   }
 }
 
-void RouteRow(const MoeRouteArgs& args, int64_t r) {
-  const float* x = F32(args.x) + r * args.gate.cols;
+double ScoreOf(RouteScore kind, double logit) {
+  if (kind == RouteScore::kSigmoid) return 1.0 / (1.0 + std::exp(-logit));
+  // ln(1 + e^x) without overflow, to full precision for very negative x too.
+  return std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::fabs(logit))));
+}
+
+void RouteRow(const MoeRouteArgs& args, const double* logit, int64_t r) {
+  const bool image = !args.image.empty() && I32(args.image)[r] != 0;
+  const float* bias = F32(image ? args.image_bias : args.bias);
   std::array<double, kExpertsMax> score;
   std::array<double, kExpertsMax> biased;
   for (int e = 0; e < args.experts; ++e) {
-    double logit = 0;
-    for (int64_t i = 0; i < args.gate.cols; ++i) {
-      logit += static_cast<double>(x[i]) * MatrixAt(args.gate, e, i);
-    }
-    score[e] = 1.0 / (1.0 + std::exp(-logit));
-    biased[e] = score[e] + F32(args.bias)[e];
+    score[e] = ScoreOf(args.score, logit[e]);
+    biased[e] = score[e] + bias[e];
   }
   if (args.groups > 1) LimitGroups(args, biased.data());
   int32_t* expert = I32(args.expert) + r * args.choices;
@@ -71,7 +76,7 @@ void RouteRow(const MoeRouteArgs& args, int64_t r) {
     biased[expert[k]] = kExcluded;
     total += score[expert[k]];
   }
-  const double divisor = args.normalise ? total : 1.0;
+  const double divisor = args.normalise ? total + 1e-20 : 1.0;
   for (int k = 0; k < args.choices; ++k) {
     weight[k] = static_cast<float>(score[expert[k]] / divisor * args.scale);
   }
@@ -82,7 +87,13 @@ void RouteRow(const MoeRouteArgs& args, int64_t r) {
 void RefOps::MoeRoute(Stream& stream, const MoeRouteArgs& args) const {
   const KernelScope scope(stream);
   WEIR_CHECK(args.experts <= kExpertsMax && args.choices <= kChoicesMax);
-  for (int r = 0; r < args.rows; ++r) RouteRow(args, r);
+  std::array<double, kExpertsMax> logit;
+  for (int64_t r = 0; r < args.rows; ++r) {
+    Multiply(
+        args.gate, 1, [&](int) { return F32(args.x) + r * args.gate.cols; },
+        [&](int) { return logit.data(); });
+    RouteRow(args, logit.data(), r);
+  }
 }
 
 void RefOps::MoePermute(Stream& stream, const MoePermuteArgs& args) const {
@@ -116,14 +127,14 @@ void RefOps::ExpertFfn(Stream& stream, const ExpertFfnArgs& args) const {
     float* gate = F32(args.hidden) + begin[slot] * wide;
     float* up = F32(args.hidden) + (args.entries_max + begin[slot]) * wide;
     const auto in = [&](int i) { return F32(args.x) + mine[i] / args.choices * w.gate.cols; };
-    Multiply(w.gate, count, in, [&](int i) { return gate + i * wide; });
-    Multiply(w.up, count, in, [&](int i) { return up + i * wide; });
+    Project(w.gate, count, round_, in, [&](int i) { return gate + i * wide; });
+    Project(w.up, count, round_, in, [&](int i) { return up + i * wide; });
     for (int64_t i = 0; i < count * wide; ++i) {
-      const double g = gate[i];
-      gate[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up[i]);
+      const double weight = args.weight.empty() ? 1.0 : F32(args.weight)[mine[i / wide]];
+      gate[i] = round_(Gated(gate[i], up[i], args.limit) * weight);
     }
-    Multiply(
-        w.down, count, [&](int i) { return gate + i * wide; },
+    Project(
+        w.down, count, round_, [&](int i) { return gate + i * wide; },
         [&](int i) { return F32(args.out) + mine[i] * w.down.rows; });
   }
 }
@@ -133,7 +144,7 @@ void RefOps::MoeCombine(Stream& stream, const MoeCombineArgs& args) const {
   WEIR_CHECK(args.choices <= kChoicesMax);
   for (int64_t r = 0; r < args.rows; ++r) {
     const int32_t* expert = I32(args.expert) + r * args.choices;
-    const float* weight = F32(args.weight) + r * args.choices;
+    const float* weight = args.weight.empty() ? nullptr : F32(args.weight) + r * args.choices;
     std::array<int, kChoicesMax> order;
     for (int k = 0; k < args.choices; ++k) order[k] = k;
     std::sort(order.begin(), order.begin() + args.choices,
@@ -143,9 +154,9 @@ void RefOps::MoeCombine(Stream& stream, const MoeCombineArgs& args) const {
       double total = 0;
       for (int k = 0; k < args.choices; ++k) {
         const float* out = F32(args.out) + (r * args.choices + order[k]) * args.width;
-        total += static_cast<double>(weight[order[k]]) * out[i];
+        total += (weight == nullptr ? 1.0 : weight[order[k]]) * out[i];
       }
-      sum[i] = static_cast<float>(sum[i] + total);
+      sum[i] = round_(sum[i] + total);
     }
   }
 }

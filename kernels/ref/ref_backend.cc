@@ -87,8 +87,9 @@ class RefStream final : public Stream {
 
 class RefBackend final : public Backend {
  public:
-  explicit RefBackend(Guard guard)
-      : guard_(guard == Guard::kOn ? std::make_unique<GuardedRange>() : nullptr) {}
+  RefBackend(Guard guard, Numerics numerics)
+      : ops_(numerics),
+        guard_(guard == Guard::kOn ? std::make_unique<GuardedRange>() : nullptr) {}
 
   std::string_view name() const override { return "ref"; }
   const Ops& ops() const override { return ops_; }
@@ -117,7 +118,8 @@ class RefBackend final : public Backend {
     RefStream stream(guard_.get());
     const KernelScope scope(stream);
     FillMatrix(host, As<float>(at));
-    return Matrix{at, host.rows, host.cols};
+    return Matrix{at,         host.rows,        host.cols,
+                  host.dtype, host.scale_dtype, static_cast<int32_t>(host.block_cols)};
   }
 
  private:
@@ -127,6 +129,8 @@ class RefBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> NewRefBackend(Guard guard) { return std::make_unique<RefBackend>(guard); }
+std::unique_ptr<Backend> NewRefBackend(Guard guard, Numerics numerics) {
+  return std::make_unique<RefBackend>(guard, numerics);
+}
 
 }  // namespace weir::kernels::ref

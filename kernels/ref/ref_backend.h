@@ -14,6 +14,9 @@ namespace weir::kernels::ref {
 
 enum class Guard : uint8_t { kOff = 0, kOn = 1 };
 
-std::unique_ptr<Backend> NewRefBackend(Guard guard = Guard::kOff);
+// kVendor rounds where released code rounds; the other numerics differ only in the formats that the
+// model chooses for its stores.
+std::unique_ptr<Backend> NewRefBackend(Guard guard = Guard::kOff,
+                                       Numerics numerics = Numerics::kNative);
 
 }  // namespace weir::kernels::ref

@@ -6,11 +6,14 @@
 #pragma once
 
 #include "kernels/op/ops.h"
+#include "kernels/ref/access.h"
 
 namespace weir::kernels::ref {
 
-class RefOps final : public Ops {
+class RefOps : public Ops {
  public:
+  explicit RefOps(Numerics numerics = Numerics::kNative) : round_(numerics == Numerics::kVendor) {}
+
   void Embed(Stream& stream, const EmbedArgs& args) const override;
   void RmsNorm(Stream& stream, const RmsNormArgs& args) const override;
   void Zero(Stream& stream, const Tensor& tensor, int64_t elements) const override;
@@ -52,6 +55,9 @@ class RefOps final : public Ops {
 
   void Sample(Stream& stream, const SampleArgs& args) const override;
   void Verify(Stream& stream, const VerifyArgs& args) const override;
+
+ private:
+  const Rounding round_;
 };
 
 }  // namespace weir::kernels::ref

@@ -8,6 +8,7 @@
 #include "base/stdx/random.h"
 #include "kernels/op/ops.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/formats.h"
 #include "kernels/ref/ref_backend.h"
 
 namespace weir::kernels {

@@ -5,26 +5,10 @@
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/ref_ops.h"
+#include "kernels/ref/rotary.h"
 
 namespace weir::kernels::ref {
 namespace {
-
-// Rotates pair i of x by the angle of its position.
-struct Rotation {
-  double cosine;
-  double sine;
-};
-Rotation RotationOf(int32_t position, float frequency) {
-  const double angle = static_cast<float>(position) * frequency;  // an F32 product on purpose
-  return {std::cos(angle), std::sin(angle)};
-}
-
-void Rotate(float* pair, const Rotation& by) {
-  const double a = pair[0];
-  const double b = pair[1];
-  pair[0] = static_cast<float>(a * by.cosine - b * by.sine);
-  pair[1] = static_cast<float>(a * by.sine + b * by.cosine);
-}
 
 void StoreKv(DeviceAddress row, RowFormat format, int index, float value) {
   if (format == RowFormat::kBf16) {
@@ -42,9 +26,11 @@ void RefOps::RopeQuery(Stream& stream, const RopeQueryArgs& args) const {
   for (int64_t r = 0; r < args.rows->count; ++r) {
     const int32_t position = I32(args.rows->position)[r];
     for (int i = 0; i < args.rope / 2; ++i) {
-      const Rotation by = RotationOf(position, F32(args.frequency)[i]);
+      Rotation by = RotationOf(position, F32(args.frequency)[i]);
+      if (args.inverse) by.sine = -by.sine;
       for (int64_t h = 0; h < args.heads; ++h) {
-        Rotate(F32(args.q) + (r * args.heads + h) * head_width + args.nope + 2 * i, by);
+        Rotate(F32(args.q) + (r * args.heads + h) * head_width + args.nope + 2 * i, by,
+               round_);
       }
     }
   }
@@ -61,11 +47,11 @@ void RefOps::MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const {
     const DeviceAddress row = KvRow(args.kv, I32(args.rows->sequence)[r], position);
     const double inverse = 1.0 / std::sqrt(Dot(x, x, args.latent) / args.latent + args.eps);
     for (int i = 0; i < args.latent; ++i) {
-      StoreKv(row, args.kv.format, i, static_cast<float>(x[i] * inverse * weight[i]));
+      StoreKv(row, args.kv.format, i, round_(x[i] * inverse * weight[i]));
     }
     for (int i = 0; i < args.rope / 2; ++i) {
       float pair[2] = {x[args.latent + 2 * i], x[args.latent + 2 * i + 1]};
-      Rotate(pair, RotationOf(position, F32(args.frequency)[i]));
+      Rotate(pair, RotationOf(position, F32(args.frequency)[i]), round_);
       StoreKv(row, args.kv.format, args.latent + 2 * i, pair[0]);
       StoreKv(row, args.kv.format, args.latent + 2 * i + 1, pair[1]);
     }
