@@ -5,7 +5,6 @@
 #include <cstring>
 #include <queue>
 
-#include "base/stdx/bytes.h"
 #include "base/stdx/check.h"
 
 namespace weir::codec {
@@ -20,22 +19,6 @@ uint64_t HashKey(uint64_t key) {
   return key ^ (key >> 29);
 }
 
-uint64_t HashBytes(std::string_view bytes) {
-  uint64_t hash = bytes.size() * 0x9E3779B97F4A7C15ULL;
-  const char* p = bytes.data();
-  size_t left = bytes.size();
-  while (left >= 8) {
-    hash = (hash ^ LoadAs<uint64_t>(p)) * 0xFF51AFD7ED558CCDULL;
-    hash ^= hash >> 32;
-    p += 8;
-    left -= 8;
-  }
-  uint64_t tail = 0;
-  std::memcpy(&tail, p, left);
-  hash = (hash ^ tail) * 0xFF51AFD7ED558CCDULL;
-  return hash ^ (hash >> 29);
-}
-
 size_t TableSize(size_t entries) {
   size_t size = 16;
   while (size < entries * 2) size *= 2;
@@ -45,7 +28,7 @@ size_t TableSize(size_t entries) {
 }  // namespace
 
 MergeTable MergeTable::Build(const std::array<TokenId, 256>& byte_ids,
-                             const std::vector<Merge>& merges, const Vocab& vocab) {
+                             const std::vector<Merge>& merges) {
   MergeTable table;
   table.byte_ids_ = byte_ids;
   table.pairs_.resize(TableSize(merges.size()));
@@ -61,32 +44,7 @@ MergeTable MergeTable::Build(const std::array<TokenId, 256>& byte_ids,
     }
     if (table.pairs_[slot].rank == kNoRank) table.pairs_[slot] = {key, rank};
   }
-  table.AddWholePieces(vocab);
   return table;
-}
-
-void MergeTable::AddWholePieces(const Vocab& vocab) {
-  std::vector<Whole> found;
-  std::vector<TokenId> ids;
-  for (TokenId id = 0; id < vocab.size(); ++id) {
-    const std::string_view bytes = vocab.BytesOf(id);
-    if (bytes.size() < 2 || vocab.IsAdded(id)) continue;
-    ids.clear();
-    EncodePiece(bytes, &ids);
-    if (ids.size() != 1 || ids[0] != id) continue;
-    found.push_back({static_cast<uint32_t>(whole_bytes_.size()),
-                     static_cast<uint32_t>(bytes.size()), id});
-    whole_bytes_ += bytes;
-  }
-  std::vector<Whole> table(TableSize(found.size()));
-  const uint64_t mask = table.size() - 1;
-  for (const Whole& whole : found) {
-    uint64_t slot =
-        HashBytes(std::string_view(whole_bytes_).substr(whole.offset, whole.size)) & mask;
-    while (table[slot].id >= 0) slot = (slot + 1) & mask;
-    table[slot] = whole;
-  }
-  wholes_ = std::move(table);
 }
 
 uint32_t MergeTable::RankOf(TokenId left, TokenId right) const {
@@ -99,29 +57,8 @@ uint32_t MergeTable::RankOf(TokenId left, TokenId right) const {
   }
 }
 
-TokenId MergeTable::WholePiece(std::string_view piece) const {
-  if (wholes_.empty()) return -1;  // while the table is being built
-  const uint64_t mask = wholes_.size() - 1;
-  for (uint64_t slot = HashBytes(piece) & mask;; slot = (slot + 1) & mask) {
-    const Whole& whole = wholes_[slot];
-    if (whole.id < 0) return -1;
-    if (whole.size == piece.size() &&
-        std::memcmp(whole_bytes_.data() + whole.offset, piece.data(), piece.size()) == 0) {
-      return whole.id;
-    }
-  }
-}
-
-void MergeTable::EncodePiece(std::string_view piece, std::vector<TokenId>* out) const {
+void MergeTable::Encode(std::string_view piece, std::vector<TokenId>* out) const {
   if (piece.empty()) return;
-  if (piece.size() == 1) {
-    out->push_back(byte_ids_[static_cast<uint8_t>(piece[0])]);
-    return;
-  }
-  if (const TokenId whole = WholePiece(piece); whole >= 0) {
-    out->push_back(whole);
-    return;
-  }
   if (piece.size() <= kSmallPiece) {
     EncodeSmall(piece, out);
   } else {

@@ -1,121 +1,208 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/token/scanner.h"
 
+#include <bit>
+
+#include "base/stdx/bytes.h"
+#include "base/stdx/planted.h"
 #include "codec/token/char_class.h"
 
 namespace weir::codec {
 namespace {
 
-using Take = absl::FunctionRef<void(std::string_view)>;
+constexpr int kDigitsMax = 3;
 
-std::string_view Between(const char* begin, const char* end) {
-  return {begin, static_cast<size_t>(end - begin)};
-}
 bool IsAsciiLetter(char c) {
   return static_cast<uint8_t>((static_cast<uint8_t>(c) | 0x20) - 'a') < 26;
 }
-bool IsNewline(uint32_t code) { return code == '\r' || code == '\n'; }
 
-const char* SkipWhile(const char* p, const char* end, uint8_t mask) {
-  while (p < end) {
-    const Char c = CharAt(p, end);
-    if (!c.Is(mask)) break;
-    p += c.size;
+const char* SkipAsciiLetters(const char* p, const char* end) {
+  constexpr uint64_t kOnes = 0x0101010101010101ULL;
+  constexpr uint64_t kHigh = 0x80 * kOnes;
+  while (end - p >= 8) {
+    // Eight bytes at once: adding to seven bits carries into the eighth above a bound.
+    const auto word = LoadAs<uint64_t>(p);
+    const uint64_t low = (word | 0x20 * kOnes) & ~kHigh;
+    const uint64_t from_a = low + (0x80 - 'a') * kOnes;
+    const uint64_t past_z = low + (0x7F - 'z') * kOnes;
+    const uint64_t others = ~(from_a & ~past_z & ~word) & kHigh;
+    if (others != 0) return p + std::countr_zero(others) / 8;
+    p += 8;
   }
+  while (p < end && IsAsciiLetter(*p)) ++p;
   return p;
 }
 
-// Whitespace from `p`: up to its last newline if it has one; all of it at the end of the text; else
-// all but the last character, which belongs to what follows.
-const char* EndOfSpaces(const char* p, const char* end) {
-  const char* after_newline = nullptr;
-  const char* last = p;
-  const char* at = p;
-  while (at < end) {
-    const Char c = CharAt(at, end);
-    if (!c.Is(kSpaceChar)) break;
-    last = at;
-    at += c.size;
-    if (IsNewline(c.code)) after_newline = at;
-  }
-  if (after_newline != nullptr) return after_newline;
-  if (at == end || last == p) return at;
-  return last;
-}
+// The text from a point on; every function answers where what starts at `p` ends.
+struct View {
+  const char* end;
+  const uint8_t* table;
 
-// The end of the match that starts at `p`, or null if none of the third expression's alternatives
-// does. They are tried in the expression's order.
-const char* MatchAt(const char* p, const char* end, const Char& c) {
-  if (c.code < 0x80 && c.Is(kMarkChar) && p + 1 < end && IsAsciiLetter(p[1])) {
-    const char* at = p + 2;
-    while (at < end && IsAsciiLetter(*at)) ++at;
-    return at;
-  }
-  if (c.Is(kWordChar)) return SkipWhile(p + c.size, end, kWordChar);
-  const char* next = p + c.size;
-  if (!IsNewline(c.code) && !c.Is(kMarkChar) && next < end && CharAt(next, end).Is(kWordChar)) {
-    return SkipWhile(next, end, kWordChar);
-  }
-  const bool led_by_space = c.code == ' ' && next < end && CharAt(next, end).Is(kMarkChar);
-  if (c.Is(kMarkChar) || led_by_space) {
-    const char* at = SkipWhile(led_by_space ? next : p, end, kMarkChar);
-    while (at < end && IsNewline(static_cast<uint8_t>(*at))) ++at;
-    return at;
-  }
-  if (c.Is(kSpaceChar)) return EndOfSpaces(p, end);
-  return nullptr;
-}
+  Char At(const char* p) const { return CharAt(p, end, table); }
 
-// A stretch without numbers and CJK characters, whose end acts as the end of the text. What nothing
-// matches stays together as a piece of its own.
-void ScanStretch(std::string_view text, Take take) {
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  const char* unmatched = nullptr;
-  while (p < end) {
-    const Char c = CharAt(p, end);
-    const char* match = MatchAt(p, end, c);
-    if (match == nullptr) {
-      if (unmatched == nullptr) unmatched = p;
+  const char* SkipWhile(const char* p, uint8_t mask) const {
+    while (p < end) {
+      const Char c = At(p);
+      if (!c.Is(mask)) break;
       p += c.size;
-      continue;
     }
-    if (unmatched != nullptr) take(Between(unmatched, p));
-    unmatched = nullptr;
-    take(Between(p, match));
-    p = match;
+    return p;
   }
-  if (unmatched != nullptr) take(Between(unmatched, end));
+
+  const char* SkipWord(const char* p) const {
+    p = SkipAsciiLetters(p, end);
+    if (p < end && static_cast<uint8_t>(*p) >= 0x80) return SkipWhile(p, kWordChar);
+    return p;
+  }
+
+  const char* SkipMarks(const char* p) const {
+    p = SkipWhile(p, kMarkChar);
+    while (p < end && (*p == '\r' || *p == '\n')) ++p;
+    return p;
+  }
+
+  // White space: up to its last newline if it has one; all of it before a number, a CJK character
+  // or the end of the text, since the earlier expressions end a text there; else all but the last
+  // character, which belongs to what follows.
+  const char* SkipSpaces(const char* p) const {
+    const char* after_newline = nullptr;
+    const char* last = p;
+    const char* at = p;
+    bool ends = true;
+    while (at < end) {
+      const Char c = At(at);
+      if (!c.Is(kSpaceChar)) {
+        ends = c.Is(kNumberChar | kCjkChar);
+        break;
+      }
+      last = at;
+      at += c.size;
+      if (c.Is(kNewlineChar)) after_newline = at;
+    }
+    if (after_newline != nullptr) return after_newline;
+    return ends || last == p ? at : last;
+  }
+
+  // What the third expression matches at `p`, whose character is neither a number nor CJK; null if
+  // none of its alternatives does. They are tried in the expression's order.
+  const char* Match(const char* p, const Char& c) const {
+    const char* const next = p + c.size;
+    if (c.Is(kWordChar)) return SkipWord(next);
+    if (c.Is(kMarkChar)) {
+      if (c.size == 1 && next < end && IsAsciiLetter(*next)) return SkipAsciiLetters(next, end);
+      return SkipMarks(next);
+    }
+    if (!c.Is(kNewlineChar) && next < end) {
+      const Char then = At(next);
+      if (then.Is(kWordChar)) return SkipWord(next + then.size);
+      if (c.code == ' ' && then.Is(kMarkChar)) return SkipMarks(next + then.size);
+    }
+    return c.Is(kSpaceChar) ? SkipSpaces(p) : nullptr;
+  }
+
+  // What nothing matches stays together, up to the next match.
+  const char* SkipUnmatched(const char* p) const {
+    while (p < end) {
+      const Char c = At(p);
+      if (c.Is(kNumberChar | kCjkChar) || Match(p, c) != nullptr) break;
+      p += c.size;
+    }
+    return p;
+  }
+
+  const char* SkipDigits(const char* p, int count) const {
+    for (; count > 0 && p < end; --count) {
+      const Char c = At(p);
+      if (!c.Is(kNumberChar)) break;
+      p += c.size;
+    }
+    return p;
+  }
+
+  const char* SkipPiece(const char* p, int digits_max) const {
+    const Char c = At(p);
+    if (c.Is(kCjkChar)) return SkipWhile(p + c.size, kCjkChar);
+    if (c.Is(kNumberChar)) return SkipDigits(p + c.size, digits_max - 1);
+    const char* const match = Match(p, c);
+    return match != nullptr ? match : SkipUnmatched(p + c.size);
+  }
+};
+
+// Which expression a character belongs to; pieces never span two of different kind but for a
+// leading character of a word.
+enum class Kind : uint8_t { kNumber, kCjk, kWord, kOther };
+
+Kind KindOf(const Char& c) {
+  if (c.Is(kNumberChar)) return Kind::kNumber;
+  if (c.Is(kCjkChar)) return Kind::kCjk;
+  return c.Is(kWordChar) ? Kind::kWord : Kind::kOther;
+}
+
+// After the last newline of a run of white space that something ends. An open run may still get
+// another newline.
+bool IsAfterNewlines(const View& view, const char* at, const Char& before) {
+  if (!before.Is(kNewlineChar)) return false;
+  while (at < view.end) {
+    const Char c = view.At(at);
+    if (!c.Is(kSpaceChar)) return true;
+    if (c.Is(kNewlineChar)) return false;
+    at += c.size;
+  }
+  return false;
+}
+
+bool IsCut(const View& view, const char* at, const Char& before, const Char& after) {
+  const Kind left = KindOf(before);
+  const Kind right = KindOf(after);
+  if (left != right && !(left == Kind::kOther && right == Kind::kWord)) return true;
+  return IsAfterNewlines(view, at, before);
 }
 
 }  // namespace
 
-void ScanPieces(std::string_view text, Take take) {
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  while (p < end) {
-    const Char c = CharAt(p, end);
-    const char* at = p;
-    if (c.Is(kNumberChar)) {
-      for (int count = 0; count < 3 && at < end; ++count) {
-        const Char digit = CharAt(at, end);
-        if (!digit.Is(kNumberChar)) break;
-        at += digit.size;
-      }
-      take(Between(p, at));
-    } else if (c.Is(kCjkChar)) {
-      at = SkipWhile(p, end, kCjkChar);
-      take(Between(p, at));
-    } else {
-      while (at < end) {
-        const Char other = CharAt(at, end);
-        if (other.Is(kNumberChar | kCjkChar)) break;
-        at += other.size;
-      }
-      ScanStretch(Between(p, at), take);
-    }
-    p = at;
+PieceScanner::PieceScanner(std::string_view text)
+    : table_(CharClassTable()),
+      at_(text.data()),
+      end_(text.data() + text.size()),
+      digits_max_(IsPlanted(Planted::kTwoDigitPieces) ? kDigitsMax - 1 : kDigitsMax) {}
+
+size_t PieceScanner::Next(std::span<const char*> ends) {
+  const View view{end_, table_};
+  const char* p = at_;
+  size_t count = 0;
+  while (p < end_ && count < ends.size()) {
+    p = view.SkipPiece(p, digits_max_);
+    ends[count++] = p;
   }
+  at_ = p;
+  return count;
+}
+
+bool IsSafeCut(std::string_view text, size_t at) {
+  if (at == 0 || at >= text.size()) return true;
+  const char* const begin = text.data();
+  const View view{begin + text.size(), CharClassTable()};
+  const char* const p = begin + at;
+  if (!IsCharBoundary(begin, p, view.end)) return false;
+  return IsCut(view, p, CharBefore(begin, p, view.end, view.table), view.At(p));
+}
+
+size_t NextSafeCut(std::string_view text, size_t from) {
+  if (from == 0) from = 1;
+  if (from >= text.size()) return text.size();
+  const char* const begin = text.data();
+  const View view{begin + text.size(), CharClassTable()};
+  const char* p = begin + from;
+  while (!IsCharBoundary(begin, p, view.end)) ++p;
+  if (p == view.end) return text.size();
+  Char before = CharBefore(begin, p, view.end, view.table);
+  while (p < view.end) {
+    const Char after = view.At(p);
+    if (IsCut(view, p, before, after)) break;
+    before = after;
+    p += after.size;
+  }
+  return static_cast<size_t>(p - begin);
 }
 
 }  // namespace weir::codec

@@ -10,7 +10,7 @@
 #include "base/stdx/check.h"
 #include "base/stdx/hash.h"
 #include "base/stdx/status.h"
-#include "codec/token/merge_table.h"
+#include "codec/token/piece_encoder.h"
 #include "codec/token/scanner.h"
 #include "codec/token/tokenizer_json.h"
 
@@ -39,18 +39,17 @@ Marker NextMarker(const Vocab& vocab, std::string_view text, size_t from) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const MergeTable> merges)
-    : vocab_(std::move(vocab)), kind_(kind), merges_(std::move(merges)) {}
+Tokenizer::Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const PieceEncoder> encoder)
+    : vocab_(std::move(vocab)), kind_(kind), encoder_(std::move(encoder)) {}
 
 Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view json) {
   WEIR_ASSIGN(TokenizerFile file, ReadTokenizerJson(json));
   WEIR_ASSIGN(Vocab vocab, Vocab::Create(std::move(file.entries), Sha256(BytesOf(json))));
-  auto merges =
-      std::make_unique<const MergeTable>(MergeTable::Build(file.byte_ids, file.merges, vocab));
+  auto encoder = std::make_unique<const PieceEncoder>(file.byte_ids, file.merges, vocab);
   return std::shared_ptr<const Tokenizer>(
-      new Tokenizer(std::move(vocab), file.pre_tokenizer, std::move(merges)));
+      new Tokenizer(std::move(vocab), file.pre_tokenizer, std::move(encoder)));
 }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
@@ -92,10 +91,19 @@ std::shared_ptr<const Tokenizer> Tokenizer::IdsOnly(TokenId vocab_size, TokenId 
 void Tokenizer::Encode(std::string_view text, std::vector<TokenId>* out) const {
   WEIR_CHECK(can_encode());
   if (kind_ == PreTokenizer::kNone) {
-    merges_->EncodePiece(text, out);
+    encoder_->Encode(text, out);
     return;
   }
-  ScanPieces(text, [&](std::string_view piece) { merges_->EncodePiece(piece, out); });
+  PieceScanner scanner(text);
+  const char* ends[PieceEncoder::kBatch];
+  const char* from = text.data();
+  for (size_t count; (count = scanner.Next(ends)) > 0; from = ends[count - 1]) {
+    encoder_->EncodeBatch(from, std::span(ends, count), out);
+  }
+}
+
+size_t Tokenizer::SafeCut(std::string_view text, size_t from) const {
+  return kind_ == PreTokenizer::kNone ? text.size() : NextSafeCut(text, from);
 }
 
 void Tokenizer::EncodeTrusted(std::string_view text, std::vector<TokenId>* out) const {

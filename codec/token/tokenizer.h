@@ -5,6 +5,8 @@
 // method may be called from any thread and never blocks. Encoding cannot fail: bytes that are not
 // UTF-8 count as unclassified characters and round-trip unchanged.
 //
+// A text's ids cost 5 to 20 ns each, the first time as ever after, in time linear in its length.
+//
 // Encode never yields an added token, whatever the text says, so a client cannot forge a control
 // token; templates place control tokens by id. EncodeTrusted is for tools and tests only.
 #pragma once
@@ -20,7 +22,7 @@
 
 namespace weir::codec {
 
-class MergeTable;
+class PieceEncoder;
 
 enum class PreTokenizer : uint8_t {
   kNone,      // the whole text is one piece
@@ -39,10 +41,14 @@ class Tokenizer {
   ~Tokenizer();
 
   const Vocab& vocab() const { return vocab_; }
-  bool can_encode() const { return merges_ != nullptr; }
+  bool can_encode() const { return encoder_ != nullptr; }
 
   // Appends the ids of `text`.
   void Encode(std::string_view text, std::vector<TokenId>* out) const;
+  // The first place at or after `from` (at least 1) where a text may be cut: both sides encoded
+  // apart give its ids, also when whole characters are appended later. The size of the text if
+  // there is none.
+  size_t SafeCut(std::string_view text, size_t from) const;
   // As Encode, but spellings of added tokens become those tokens.
   void EncodeTrusted(std::string_view text, std::vector<TokenId>* out) const;
   std::vector<TokenId> EncodeTrusted(std::string_view text) const;
@@ -51,11 +57,11 @@ class Tokenizer {
   std::string Decode(const std::vector<TokenId>& ids) const;
 
  private:
-  Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const MergeTable> merges);
+  Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const PieceEncoder> encoder);
 
   Vocab vocab_;
   PreTokenizer kind_;
-  std::unique_ptr<const MergeTable> merges_;
+  std::unique_ptr<const PieceEncoder> encoder_;
 };
 
 }  // namespace weir::codec

@@ -53,8 +53,9 @@ std::optional<std::string> BytesOfSpelling(std::string_view spelling,
   std::string bytes;
   const char* p = spelling.data();
   const char* const end = p + spelling.size();
+  const uint8_t* const classes = CharClassTable();
   while (p < end) {
-    const Char c = CharAt(p, end);
+    const Char c = CharAt(p, end, classes);
     const auto found = map.find(c.code);
     if (found == map.end()) return std::nullopt;
     bytes.push_back(static_cast<char>(found->second));

@@ -120,6 +120,36 @@ TEST(Tokenizer, RefusesWhatItCannotDo) {
   EXPECT_FALSE(Tokenizer::FromFile("/nonexistent/tokenizer.json").ok());
 }
 
+// Every kind of character on either side of every other, and every place tried as a cut.
+TEST(Tokenizer, SafeCutsChangeNothing) {
+  const auto tokenizer = Load(kScript);
+  Random random(12);
+  const std::string_view alphabet[] = {"a",  "B",   " ",  "\n", "\r", "1",    "中",   ".",  "\xff",
+                                       "é",  "\t",  "かな", "٣",  "—",  "\xe4", "\xb8", "🦀", "\u200d",
+                                       "\u0301", "\u3000", "・", "'s"};
+  int cuts = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (uint64_t n = random.Below(14); n > 0; --n) {
+      text += alphabet[random.Below(std::size(alphabet))];
+    }
+    const auto whole = Encode(*tokenizer, text);
+    for (size_t at = 1; at < text.size(); ++at) {
+      const bool safe = IsSafeCut(text, at);
+      EXPECT_EQ(safe, NextSafeCut(text, at) == at);
+      if (!safe) continue;
+      ++cuts;
+      auto parts = Encode(*tokenizer, std::string_view(text).substr(0, at));
+      tokenizer->Encode(std::string_view(text).substr(at), &parts);
+      ASSERT_EQ(parts, whole) << text << " cut at " << at;
+    }
+  }
+  EXPECT_GT(cuts, 2000);
+  EXPECT_EQ(NextSafeCut("", 0), 0u);
+  EXPECT_EQ(NextSafeCut("aaaa", 1), 4u);
+  EXPECT_EQ(Load(kPlain)->SafeCut("a b c", 1), 5u);
+}
+
 TEST(Scanner, PiecesJoinToTheText) {
   Random random(11);
   const std::string_view alphabet[] = {"a", "B", " ", "\n", "\r", "1", "中", ".", "\xff", "é", "\t"};
@@ -127,10 +157,12 @@ TEST(Scanner, PiecesJoinToTheText) {
     std::string text;
     for (uint64_t n = random.Below(12); n > 0; --n) text += alphabet[random.Below(11)];
     std::string joined;
-    ScanPieces(text, [&](std::string_view piece) {
-      EXPECT_FALSE(piece.empty());
-      joined += piece;
-    });
+    PieceScanner scanner(text);
+    const char* from = text.data();
+    for (const char* end; scanner.Next(std::span(&end, 1)) == 1; from = end) {
+      EXPECT_LT(from, end);
+      joined.append(from, end);
+    }
     EXPECT_EQ(joined, text);
   }
 }
