@@ -99,7 +99,8 @@ bool LinearBpe::AddTrie(const Vocab& vocab, const MergeTable& reference) {
   trie_ = TokenTrie::Build(tokens);
   for (const auto& [text, symbol] : tokens) {
     if (text.size() < 2) continue;
-    tokens_[symbol].shorter = trie_.Longest(text.data(), text.data() + text.size() - 1);
+    tokens_[symbol].shorter = 
+        trie_.Longest(text.data(), text.data() + text.size() - 1).symbol;
   }
   return true;
 }
@@ -144,25 +145,27 @@ size_t LinearBpe::Walk(std::string_view piece, Stack* stack, Marks* dead) const 
   const char* const end = begin + piece.size();
   size_t count = 0;
   const char* at = begin;
-  Symbol next = trie_.Longest(at, end);
+  TokenTrie::Found next = trie_.Longest(at, end);
   for (;;) {
-    const char* const after = at + tokens_[next].size;
-    const bool fits = (after == end || !dead->Get(static_cast<size_t>(after - begin))) &&
-                      (count == 0 || Fit((*stack)[count - 1], next));
+    const bool fits = (next.end == end || !dead->Get(static_cast<size_t>(next.end - begin))) &&
+                      (count == 0 || Fit((*stack)[count - 1], next.symbol));
     if (fits) {
-      (*stack)[count++] = next;
-      at = after;
+      (*stack)[count++] = next.symbol;
+      at = next.end;
       if (at == end) return count;
       next = trie_.Longest(at, end);
       continue;
     }
-    next = tokens_[next].shorter;
-    if (next != kNoSymbol) continue;
+    next.symbol = tokens_[next.symbol].shorter;
+    if (next.symbol != kNoSymbol) {
+      next.end = at + tokens_[next.symbol].size;
+      continue;
+    }
     // No way on from here: give up the token before and try a shorter one in its place.
     WEIR_CHECK(count > 0);
     dead->Set(static_cast<size_t>(at - begin));
-    next = (*stack)[--count];
-    at -= tokens_[next].size;
+    next = {(*stack)[--count], at};
+    at -= tokens_[next.symbol].size;
   }
 }
 

@@ -144,7 +144,7 @@ TEST(TokenTrie, FindsTheLongest) {
       const auto found = tokens.find(text.substr(0, size));
       if (found != tokens.end()) expected = found->second;
     }
-    ASSERT_EQ(trie.Longest(text.data(), text.data() + text.size()), expected) << text;
+    ASSERT_EQ(trie.Longest(text.data(), text.data() + text.size()).symbol, expected) << text;
   }
 }
 

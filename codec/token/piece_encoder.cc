@@ -9,14 +9,21 @@ namespace weir::codec {
 namespace {
 
 // The tokens that BPE makes of their own bytes.
-PieceTable WholesOf(const Vocab& vocab, const MergeTable& merges) {
+PieceTable WholesOf(const Vocab& vocab, const std::vector<Merge>& merges,
+                    const MergeTable& reference, bool linear) {
   std::vector<std::pair<std::string_view, TokenId>> wholes;
+  if (linear) {  // then it is every product, which has been checked
+    for (const Merge& merge : merges) {
+      wholes.emplace_back(vocab.BytesOf(merge.merged), merge.merged);
+    }
+    return PieceTable::Build(wholes);
+  }
   std::vector<TokenId> ids;
   for (TokenId id = 0; id < vocab.size(); ++id) {
     const std::string_view bytes = vocab.BytesOf(id);
     if (bytes.size() < 2 || vocab.IsAdded(id)) continue;
     ids.clear();
-    merges.Encode(bytes, &ids);
+    reference.Encode(bytes, &ids);
     if (ids.size() == 1 && ids[0] == id) wholes.emplace_back(bytes, id);
   }
   return PieceTable::Build(wholes);
@@ -29,7 +36,7 @@ PieceEncoder::PieceEncoder(const std::array<TokenId, 256>& byte_ids,
     : byte_ids_(byte_ids),
       merges_(MergeTable::Build(byte_ids, merges)),
       linear_(LinearBpe::Create(byte_ids, merges, vocab, merges_)),
-      wholes_(WholesOf(vocab, merges_)) {}
+      wholes_(WholesOf(vocab, merges, merges_, linear_.has_value())) {}
 
 void PieceEncoder::Encode(std::string_view piece, std::vector<TokenId>* out) const {
   if (piece.empty()) return;
@@ -39,6 +46,13 @@ void PieceEncoder::Encode(std::string_view piece, std::vector<TokenId>* out) con
 
 void PieceEncoder::EncodeBatch(const char* begin, std::span<const char* const> ends,
                                std::vector<TokenId>* out) const {
+  if (IsPlanted(Planted::kSlowTokenizer)) {
+    for (const char* const end : ends) {
+      merges_.Encode(std::string_view(begin, static_cast<size_t>(end - begin)), out);
+      begin = end;
+    }
+    return;
+  }
   // All keys first: by the time that a slot is read, it has been fetched.
   PieceTable::Key keys[kBatch];
   const char* from = begin;

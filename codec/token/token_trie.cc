@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <queue>
 
 namespace weir::codec {
 namespace {
@@ -36,10 +37,11 @@ class TrieBuilder {
   }
 
   TokenTrie Build() {
-    std::vector<Span> open = {{0, tokens_.size(), 0, kRoot}};
+    std::priority_queue<Span> open;
+    open.push({0, tokens_.size(), 0, kRoot, 0});
     while (!open.empty()) {
-      const Span span = open.back();
-      open.pop_back();
+      const Span span = open.top();
+      open.pop();
       Place(span, &open);
     }
     trie_.nodes_.resize(last_base_ + 256);
@@ -49,7 +51,7 @@ class TrieBuilder {
  private:
   static constexpr uint32_t kRoot = 0xFFFFFFFF;
   // How far before the end a place for several children is looked for; single ones fill the rest.
-  static constexpr size_t kLookBack = 16384;
+  static constexpr size_t kLookBack = 4096;
 
   // The tokens that share the first `depth` bytes, which lead to `node`.
   struct Span {
@@ -57,6 +59,8 @@ class TrieBuilder {
     size_t end;
     size_t depth;
     uint32_t node;
+    Symbol lowest;  // of their symbols
+    bool operator<(const Span& other) const { return lowest > other.lowest; }  // lowest on top
   };
 
   void Grow(size_t size) {
@@ -65,7 +69,7 @@ class TrieBuilder {
     bases_.GrowTo(size + 512);
   }
 
-  void Place(Span span, std::vector<Span>* open) {
+  void Place(Span span, std::priority_queue<Span>* open) {
     if (span.node != kRoot && tokens_[span.begin].first.size() == span.depth) {
       trie_.nodes_[span.node].symbol = tokens_[span.begin].second;
       ++span.begin;
@@ -74,9 +78,12 @@ class TrieBuilder {
     children_.clear();
     for (size_t i = span.begin; i < span.end;) {
       const auto byte = static_cast<uint8_t>(tokens_[i].first[span.depth]);
-      const size_t from = i;
-      while (i < span.end && static_cast<uint8_t>(tokens_[i].first[span.depth]) == byte) ++i;
-      children_.push_back({from, i, span.depth + 1, byte});
+      Span child{i, i, span.depth + 1, byte, kNoSymbol};
+      while (i < span.end && static_cast<uint8_t>(tokens_[i].first[span.depth]) == byte) {
+        child.lowest = std::min(child.lowest, tokens_[i++].second);
+      }
+      child.end = i;
+      children_.push_back(child);
     }
     const uint32_t base = FindBase();
     (span.node == kRoot ? trie_.root_ : trie_.nodes_[span.node].base) = base;
@@ -85,7 +92,7 @@ class TrieBuilder {
       child.node = base + label;
       used_.Set(child.node);
       trie_.nodes_[child.node].label = label;
-      open->push_back(child);
+      open->push(child);
     }
   }
 
@@ -97,7 +104,10 @@ class TrieBuilder {
     for (size_t base = from;; base += 64) {
       if (base + 64 + 256 > trie_.nodes_.size()) Grow(trie_.nodes_.size() * 2);
       uint64_t taken = bases_.From(base);
-      for (const Span& child : children_) taken |= used_.From(base + child.node);
+      for (const Span& child : children_) {
+        taken |= used_.From(base + child.node);
+        if (taken == ~uint64_t{0}) break;
+      }
       if (taken == ~uint64_t{0}) continue;
       const auto found = static_cast<uint32_t>(base) + static_cast<uint32_t>(std::countr_one(taken));
       bases_.Set(found);

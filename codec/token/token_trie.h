@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The longest token that text begins with, by a double-array trie over the tokens' bytes. Immutable
-// after Build, any thread. Tokens are known here by a number below 2^22, their symbol.
+// after Build, any thread. Tokens are known here by a number below 2^22, their symbol; the lower, the
+// more often it is met, and the closer together its nodes lie.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +21,23 @@ class TokenTrie {
   // `tokens` are distinct, not empty, and contain each of the 256 single bytes.
   static TokenTrie Build(std::vector<std::pair<std::string_view, Symbol>> tokens);
 
+  struct Found {
+    Symbol symbol = kNoSymbol;
+    const char* end = nullptr;  // of its bytes
+  };
+
   // `p` lies before `end`; every single byte is a token, so there always is one.
-  Symbol Longest(const char* p, const char* end) const {
+  Found Longest(const char* p, const char* end) const {
     uint32_t base = root_;
-    Symbol longest = kNoSymbol;
+    Found longest;
     do {
       const auto byte = static_cast<uint8_t>(*p);
       const Node node = nodes_[base + byte];
       if (node.label != byte) break;
-      if (node.symbol != kNoSymbol) longest = node.symbol;
+      ++p;
+      if (node.symbol != kNoSymbol) longest = {node.symbol, p};
       base = node.base;
-    } while (++p < end);
+    } while (p < end);
     return longest;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/token/tokenizer.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -94,6 +95,9 @@ void Tokenizer::Encode(std::string_view text, std::vector<TokenId>* out) const {
     encoder_->Encode(text, out);
     return;
   }
+  // About four bytes a token; a longer list grows by itself.
+  const size_t likely = out->size() + text.size() / 4 + PieceEncoder::kBatch;
+  if (likely > out->capacity()) out->reserve(std::max(likely, out->capacity() * 2));
   PieceScanner scanner(text);
   const char* ends[PieceEncoder::kBatch];
   const char* from = text.data();
