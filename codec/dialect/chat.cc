@@ -63,19 +63,31 @@ absl::Status ReadEffort(JsonValue value, ThinkingFields* fields, Thinking* think
   return absl::OkStatus();
 }
 
-absl::Status ReadFormat(JsonValue value, Constraint* constraint) {
+// A constraint that is not enforced must not be accepted: the client would parse what it gets.
+absl::Status ReadFormat(JsonValue value) {
   WEIR_ASSIGN(const JsonObject object, ReadObject(value, "response_format"));
   std::string_view type;
-  if (object["type"].get(type) != simdjson::SUCCESS) {
-    return BadField("response_format.type", "must be \"text\" or \"json_object\"");
+  if (object["type"].get(type) == simdjson::SUCCESS && type == "text") return absl::OkStatus();
+  return BadField("response_format.type", "must be \"text\": answers cannot be constrained yet");
+}
+
+// Fields of the other API that would change the answer if they were honoured.
+absl::Status RefuseOfCompletions(std::string_view key, JsonValue value,
+                                 const RequestLimits& limits) {
+  const auto refused = [key] {
+    return BadField(key, "is a field of /v1/completions and not supported here");
+  };
+  if (key == "echo") {
+    bool echo = false;
+    WEIR_TRY(ReadBool(value, key, &echo));
+    return echo ? refused() : absl::OkStatus();
   }
-  if (type == "text") return absl::OkStatus();
-  if (type == "json_object") {
-    constraint->kind = ConstraintKind::kJsonObject;
-    return absl::OkStatus();
+  if (key == "best_of") {
+    int64_t best_of = 1;
+    WEIR_TRY(ReadInteger(value, key, 1, limits.n_max, &best_of));
+    return best_of != 1 ? refused() : absl::OkStatus();
   }
-  // A constraint that is not enforced must not be accepted.
-  return BadField("response_format.type", "must be \"text\" or \"json_object\"");
+  return key == "suffix" || key == "prompt" ? refused() : absl::OkStatus();
 }
 
 // Values that can only be judged once the others are known.
@@ -105,13 +117,15 @@ absl::Status ReadOwnField(std::string_view key, JsonValue value, const RequestLi
   } else if (key == "reasoning_effort") {
     return ReadEffort(value, &later->thinking, &conversation.thinking);
   } else if (key == "response_format") {
-    return ReadFormat(value, &conversation.constraint);
+    return ReadFormat(value);
   } else if (key == "logprobs") {
     return ReadBool(value, key, &request->logprobs.enabled);
   } else if (key == "top_logprobs") {
     return ReadInteger(value, key, 0, limits.top_logprobs_max, &later->top_logprobs.emplace());
   } else if (key == "max_completion_tokens") {
     return ReadInteger(value, key, 1, INT32_MAX, &later->max_completion_tokens.emplace());
+  } else {
+    return RefuseOfCompletions(key, value, limits);
   }
   return absl::OkStatus();
 }

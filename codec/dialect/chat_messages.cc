@@ -141,6 +141,7 @@ absl::Status ReadMessageField(std::string_view key, JsonValue value, const std::
     return ReadText(value, path, &message->reasoning.emplace());
   }
   if (key == "tool_calls") return ReadCalls(value, path, message);
+  if (key == "function_call") return BadField(path, "is not supported; use `tool_calls`");
   if (key == "prefix") return ReadBool(value, path, &message->prefix);
   return absl::OkStatus();
 }
@@ -296,9 +297,10 @@ absl::Status ApplyToolChoice(JsonValue value, Conversation* conversation) {
   if (value.get(word) == simdjson::SUCCESS) {
     if (word == "none") {
       conversation->tools.clear();
-    } else if (word == "required" && !conversation->tools.empty()) {
+    } else if (word == "required") {
+      if (conversation->tools.empty()) return BadField(kPath, "needs `tools`");
       conversation->tool_choice = ToolChoice::kRequired;
-    } else if (word != "auto" && word != "required") {
+    } else if (word != "auto") {
       return BadField(kPath, "must be \"none\", \"auto\", \"required\" or a function");
     }
     return absl::OkStatus();

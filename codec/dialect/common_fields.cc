@@ -99,6 +99,13 @@ absl::Status RefuseField(JsonValue value, std::string_view key, const RequestLim
   return BadField(key, "is not supported");
 }
 
+absl::Status RefuseTrue(JsonValue value, std::string_view key, const RequestLimits& limits,
+                        ChatRequest* request) {
+  bool on = false;
+  WEIR_TRY(ReadBool(value, key, &on));
+  return on ? BadField(key, "is not supported") : absl::OkStatus();
+}
+
 #define WEIR_FLOAT_FIELD(member, low, high)                                              \
   [](JsonValue value, std::string_view key, const RequestLimits&, ChatRequest* request) { \
     return ReadNumber(value, key, low, high, &request->member);                           \
@@ -161,6 +168,14 @@ const Entry kEntries[] = {
      }},
     {"kv_transfer_params", RefuseField},
     {"prompt_logprobs", RefuseField},
+    {"functions", RefuseField},  // the predecessors of tools and tool_choice
+    {"function_call", RefuseField},
+    {"use_beam_search", RefuseTrue},
+    {"guided_json", RefuseField},
+    {"guided_regex", RefuseField},
+    {"guided_choice", RefuseField},
+    {"guided_grammar", RefuseField},
+    {"structured_outputs", RefuseField},
 };
 
 #undef WEIR_FLOAT_FIELD

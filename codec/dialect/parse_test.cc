@@ -168,6 +168,20 @@ const struct {
     {R"("thinking":{"type":"deep"})", "thinking.type"},
     {R"("reasoning_effort":"ultra")", "reasoning_effort"},
     {R"("response_format":{"type":"regex"})", "response_format.type"},
+    {R"("response_format":{"type":"json_object"})", "response_format.type"},
+    {R"("response_format":{"type":"json_schema","json_schema":{}})", "response_format.type"},
+    {R"("tool_choice":"required")", "tool_choice"},
+    {R"("tool_choice":"required","tools":[])", "tool_choice"},
+    {R"("functions":[])", "functions"},
+    {R"("function_call":"auto")", "function_call"},
+    {R"("messages":[{"role":"assistant","content":"a","function_call":{}}])",
+     "messages[0].function_call"},
+    {R"("echo":true)", "echo"},
+    {R"("best_of":2)", "best_of"},
+    {R"("suffix":"x")", "suffix"},
+    {R"("use_beam_search":true)", "use_beam_search"},
+    {R"("guided_json":{})", "guided_json"},
+    {R"("guided_choice":["a"])", "guided_choice"},
     {R"("response_format":"json")", "response_format"},
     {R"("kv_transfer_params":{})", "kv_transfer_params"},
     {R"("prompt_logprobs":-1)", "prompt_logprobs"},
@@ -182,6 +196,13 @@ TEST(ParseChat, EveryRefusalNamesTheField) {
         << refusal.message;
   }
   EXPECT_EQ(ChatRefusal("{}").param, "messages");
+}
+
+TEST(ParseChat, WhatChangesNothingIsTaken) {
+  EXPECT_TRUE(ParseChat(Chat(R"("echo":false,"best_of":1,"use_beam_search":false,"suffix":null,
+                                "functions":null,"response_format":null,"tool_choice":"auto")"),
+                        RequestLimits{})
+                  .ok());
 }
 
 TEST(ParseChat, ForcedCallTurnsUnaskedThinkingOff) {
