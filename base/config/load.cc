@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -61,27 +63,48 @@ std::string Suggest(const Descriptor& type, std::string_view key) {
   return best;
 }
 
-// Applies YAML nodes to a message and collects what is wrong. `where` says where a node comes from.
+// What reading the sources brought to light, and what is needed to place problems found later.
+struct Findings {
+  std::vector<std::string> problems;
+  std::map<std::string, std::string> origins;  // setting -> the file's line or the overlay
+  std::set<std::string> bad;                   // settings (or sections) that have a problem
+
+  // True when the setting or the section it is in was refused: its value is not what was written.
+  bool Refused(const std::string& path) const {
+    return std::any_of(bad.begin(), bad.end(), [&](const std::string& one) {
+      return path == one || (path.size() > one.size() && path[one.size()] == '.' &&
+                             path.compare(0, one.size(), one) == 0);
+    });
+  }
+};
+
+// Applies YAML nodes to a message and collects what is wrong. `source` says where they come from.
 class Filler {
  public:
-  Filler(std::string source, std::vector<std::string>* problems)
-      : source_(std::move(source)), problems_(problems) {}
+  Filler(std::string source, Findings* findings)
+      : source_(std::move(source)), findings_(*findings) {}
 
   void FillMessage(const YAML::Node& node, const std::string& path, Message* out) {
     if (node.IsNull()) return;
     if (!node.IsMap()) {
-      Problem(node, absl::StrCat(path.empty() ? "the file" : path, " must be a map of settings"));
+      Problem(node, path,
+              absl::StrCat(path.empty() ? "the file" : path, " must be a map of settings"));
       return;
     }
+    std::set<std::string> seen;
     for (const auto& entry : node) {
       const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : std::string("?");
       const std::string child = path.empty() ? key : absl::StrCat(path, ".", key);
       const FieldDescriptor* field = out->GetDescriptor()->FindFieldByName(key);
       if (field == nullptr) {
         const std::string meant = Suggest(*out->GetDescriptor(), key);
-        Problem(entry.first,
+        Problem(entry.first, child,
                 absl::StrCat("unknown setting ", child,
                              meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?")));
+        continue;
+      }
+      if (!seen.insert(key).second) {
+        Problem(entry.first, child, absl::StrCat(child, " is given twice"));
         continue;
       }
       FillField(entry.second, child, field, out);
@@ -91,6 +114,7 @@ class Filler {
   void FillField(const YAML::Node& node, const std::string& path, const FieldDescriptor* field,
                  Message* out) {
     const Reflection& reflection = *out->GetReflection();
+    findings_.origins[path] = Where(node);
     if (!field->is_repeated()) {
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
         FillMessage(node, path, reflection.MutableMessage(out, field));
@@ -101,7 +125,7 @@ class Filler {
     }
     reflection.ClearField(out, field);  // a later source replaces the list
     if (!node.IsSequence()) {
-      Problem(node, absl::StrCat(path, " must be a list, for example [\"a\", \"b\"]"));
+      Problem(node, path, absl::StrCat(path, " must be a list, for example [\"a\", \"b\"]"));
       return;
     }
     for (size_t i = 0; i < node.size(); ++i) {
@@ -117,19 +141,23 @@ class Filler {
  private:
   template <class T>
   std::optional<T> Integer(const YAML::Node& node, const std::string& path) {
+    using Limits = std::numeric_limits<T>;
     int64_t wide = 0;
     uint64_t unsigned_wide = 0;
     const std::string& text = node.Scalar();
+    std::string bound;  // empty: not a whole number at all
     if (absl::SimpleAtoi(text, &unsigned_wide)) {
-      if (unsigned_wide <= static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-        return static_cast<T>(unsigned_wide);
+      constexpr auto kMax = static_cast<uint64_t>(Limits::max());
+      if (unsigned_wide <= kMax) return static_cast<T>(unsigned_wide);
+      bound = absl::StrCat(" of at most ", Limits::max());
+    } else if (absl::SimpleAtoi(text, &wide)) {
+      if (Limits::is_signed && wide >= static_cast<int64_t>(Limits::min())) {
+        return static_cast<T>(wide);
       }
-    } else if (absl::SimpleAtoi(text, &wide) && std::numeric_limits<T>::is_signed &&
-               wide >= static_cast<int64_t>(std::numeric_limits<T>::min())) {
-      return static_cast<T>(wide);
+      bound = absl::StrCat(" of at least ", Limits::min());
     }
-    Problem(node, absl::StrCat(path, " must be a whole number from ", std::numeric_limits<T>::min(),
-                               " to ", std::numeric_limits<T>::max(), ", not \"", text, "\""));
+    Problem(node, path,
+            absl::StrCat(path, " must be a whole number", bound, ", not \"", text, "\""));
     return std::nullopt;
   }
 
@@ -146,7 +174,7 @@ class Filler {
   void FillScalar(const YAML::Node& node, const std::string& path, const FieldDescriptor* field,
                   bool add, Message* out) {
     if (!node.IsScalar()) {
-      Problem(node, absl::StrCat(path, " must be a single value"));
+      Problem(node, path, absl::StrCat(path, " must be a single value"));
       return;
     }
     const Reflection& r = *out->GetReflection();
@@ -190,29 +218,32 @@ class Filler {
                     [&](double v) { r.AddFloat(out, field, static_cast<float>(v)); });
         return;
       default:
-        Problem(node, absl::StrCat(path, " has a type that configuration does not support"));
+        Problem(node, path, absl::StrCat(path, " has a type that configuration does not support"));
     }
   }
 
   std::optional<bool> Bool(const YAML::Node& node, const std::string& path) {
     if (node.Scalar() == "true") return true;
     if (node.Scalar() == "false") return false;
-    Problem(node, absl::StrCat(path, " must be true or false, not \"", node.Scalar(), "\""));
+    Problem(node, path, absl::StrCat(path, " must be true or false, not \"", node.Scalar(), "\""));
     return std::nullopt;
   }
 
   std::optional<double> Double(const YAML::Node& node, const std::string& path) {
     double value = 0;
     if (absl::SimpleAtod(node.Scalar(), &value)) return value;
-    Problem(node, absl::StrCat(path, " must be a number, not \"", node.Scalar(), "\""));
+    Problem(node, path, absl::StrCat(path, " must be a number, not \"", node.Scalar(), "\""));
     return std::nullopt;
   }
 
-  void Problem(const YAML::Node& node, const std::string& what) {
+  std::string Where(const YAML::Node& node) const {
     const int line = node.Mark().line;
-    problems_->push_back(line_numbers_ && line >= 0
-                             ? absl::StrCat(source_, ":", line + 1, ": ", what)
-                             : absl::StrCat(source_, ": ", what));
+    return line_numbers_ && line >= 0 ? absl::StrCat(source_, ":", line + 1) : source_;
+  }
+
+  void Problem(const YAML::Node& node, const std::string& path, const std::string& what) {
+    findings_.problems.push_back(absl::StrCat(Where(node), ": ", what));
+    findings_.bad.insert(path);
   }
 
  public:
@@ -223,14 +254,23 @@ class Filler {
 
  private:
   const std::string source_;
-  std::vector<std::string>* const problems_;
+  Findings& findings_;
   bool line_numbers_ = true;
 };
 
-// Sets the field at `path` ("a.b.c") to the YAML text `value`.
-void ApplyOverlay(const std::string& source, const std::string& path, const std::string& value,
-                  Message* out, std::vector<std::string>* problems) {
-  Filler filler(source, problems);
+YAML::Node ParseValue(const std::string& value) {
+  try {
+    const YAML::Node node = YAML::Load(value);
+    if (node.IsDefined() && !node.IsNull()) return node;
+  } catch (const YAML::Exception&) {  // not YAML: taken as the text it is
+  }
+  return YAML::Node(value);
+}
+
+// Sets the field at `path` ("a.b.c") to the YAML value.
+void ApplyOverlay(const std::string& source, const std::string& path, const YAML::Node& value,
+                  Message* out, Findings* findings) {
+  Filler filler(source, findings);
   filler.WithoutLines();
   Message* message = out;
   size_t begin = 0;
@@ -240,23 +280,18 @@ void ApplyOverlay(const std::string& source, const std::string& path, const std:
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(key);
     if (field == nullptr) {
       const std::string meant = Suggest(*message->GetDescriptor(), key);
-      problems->push_back(absl::StrCat(source, ": unknown setting ", path,
-                                       meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?")));
+      findings->problems.push_back(
+          absl::StrCat(source, ": unknown setting ", path,
+                       meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?")));
       return;
     }
     if (dot == std::string::npos) {
-      YAML::Node node;
-      try {
-        node = YAML::Load(value);
-        if (!node.IsDefined() || node.IsNull()) node = YAML::Node(value);
-      } catch (const YAML::Exception&) {
-        node = YAML::Node(value);  // not YAML: taken as the text it is
-      }
-      filler.FillField(node, path, field, message);
+      filler.FillField(value, path, field, message);
       return;
     }
     if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
-      problems->push_back(absl::StrCat(source, ": ", path.substr(0, dot), " has no settings below it"));
+      findings->problems.push_back(
+          absl::StrCat(source, ": ", path.substr(0, dot), " has no settings below it"));
       return;
     }
     message = message->GetReflection()->MutableMessage(message, field);
@@ -264,17 +299,20 @@ void ApplyOverlay(const std::string& source, const std::string& path, const std:
   }
 }
 
-void ApplyFile(const std::string& file, Message* out, std::vector<std::string>* problems) {
+// False when the file is not YAML or not there, so that nothing is known of what it should say.
+bool ApplyFile(const std::string& file, Message* out, Findings* findings) {
   try {
-    Filler(file, problems).FillMessage(YAML::LoadFile(file), "", out);
+    Filler(file, findings).FillMessage(YAML::LoadFile(file), "", out);
+    return true;
   } catch (const YAML::BadFile&) {
-    problems->push_back(absl::StrCat(file, ": cannot be read"));
+    findings->problems.push_back(absl::StrCat(file, ": cannot be read"));
   } catch (const YAML::Exception& error) {
-    problems->push_back(absl::StrCat(file, ":", error.mark.line + 1, ": ", error.msg));
+    findings->problems.push_back(absl::StrCat(file, ":", error.mark.line + 1, ": ", error.msg));
   }
+  return false;
 }
 
-void ApplyEnvironment(Message* out, std::vector<std::string>* problems) {
+void ApplyEnvironment(Message* out, Findings* findings) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const size_t equals = text.find('=');
@@ -292,71 +330,140 @@ void ApplyEnvironment(Message* out, std::vector<std::string>* problems) {
         path.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(name[i]))));
       }
     }
-    ApplyOverlay(std::string(name), path, std::string(text.substr(equals + 1)), out, problems);
+    ApplyOverlay(std::string(name), path, ParseValue(std::string(text.substr(equals + 1))), out,
+                 findings);
   }
+}
+
+void EmitScalar(const Message& message, const FieldDescriptor* field, int index,
+                YAML::Emitter* out) {
+  const Reflection& r = *message.GetReflection();
+  std::string scratch;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      *out << YAML::DoubleQuoted
+           << (index < 0 ? r.GetStringReference(message, field, &scratch)
+                         : r.GetRepeatedStringReference(message, field, index, &scratch));
+      return;
+    case FieldDescriptor::CPPTYPE_BOOL: *out << r.GetBool(message, field); return;
+    case FieldDescriptor::CPPTYPE_UINT32: *out << r.GetUInt32(message, field); return;
+    case FieldDescriptor::CPPTYPE_UINT64: *out << r.GetUInt64(message, field); return;
+    case FieldDescriptor::CPPTYPE_INT32: *out << r.GetInt32(message, field); return;
+    case FieldDescriptor::CPPTYPE_INT64: *out << r.GetInt64(message, field); return;
+    case FieldDescriptor::CPPTYPE_DOUBLE: *out << r.GetDouble(message, field); return;
+    case FieldDescriptor::CPPTYPE_FLOAT: *out << r.GetFloat(message, field); return;
+    default: *out << YAML::Null;
+  }
+}
+
+// One setting, or a list of such.
+void EmitValue(const Message& message, const FieldDescriptor* field, YAML::Emitter* out) {
+  if (!field->is_repeated()) return EmitScalar(message, field, -1, out);
+  *out << YAML::Flow << YAML::BeginSeq;
+  const int size = message.GetReflection()->FieldSize(message, field);
+  for (int i = 0; i < size; ++i) EmitScalar(message, field, i, out);
+  *out << YAML::EndSeq;
+}
+
+bool IsSection(const FieldDescriptor* field) {
+  return !field->is_repeated() && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
 }
 
 void Emit(const Message& message, YAML::Emitter* out) {
   const Reflection& reflection = *message.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  const auto scalar = [&](const FieldDescriptor* field, int index) {
-    std::string scratch;
-    switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_STRING:
-        *out << YAML::DoubleQuoted
-             << (index < 0 ? reflection.GetStringReference(message, field, &scratch)
-                           : reflection.GetRepeatedStringReference(message, field, index, &scratch));
-        return;
-      case FieldDescriptor::CPPTYPE_BOOL: *out << reflection.GetBool(message, field); return;
-      case FieldDescriptor::CPPTYPE_UINT32: *out << reflection.GetUInt32(message, field); return;
-      case FieldDescriptor::CPPTYPE_UINT64: *out << reflection.GetUInt64(message, field); return;
-      case FieldDescriptor::CPPTYPE_INT32: *out << reflection.GetInt32(message, field); return;
-      case FieldDescriptor::CPPTYPE_INT64: *out << reflection.GetInt64(message, field); return;
-      case FieldDescriptor::CPPTYPE_DOUBLE: *out << reflection.GetDouble(message, field); return;
-      case FieldDescriptor::CPPTYPE_FLOAT: *out << reflection.GetFloat(message, field); return;
-      default: *out << YAML::Null;
-    }
-  };
+  const Descriptor& type = *message.GetDescriptor();
   *out << YAML::BeginMap;
-  for (const FieldDescriptor* field : fields) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor* field = type.field(i);
+    if (IsSection(field) && !reflection.HasField(message, field)) continue;
     *out << YAML::Key << field->name() << YAML::Value;
-    if (field->is_repeated()) {
-      *out << YAML::Flow << YAML::BeginSeq;
-      for (int i = 0; i < reflection.FieldSize(message, field); ++i) scalar(field, i);
-      *out << YAML::EndSeq;
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (IsSection(field)) {
       Emit(reflection.GetMessage(message, field), out);
     } else {
-      scalar(field, -1);
+      EmitValue(message, field, out);
     }
   }
   *out << YAML::EndMap;
 }
 
+void Compare(const Message& before, const Message& after, const std::string& prefix,
+             std::vector<std::string>* changed) {
+  const Reflection& reflection = *before.GetReflection();
+  const Descriptor& type = *before.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor* field = type.field(i);
+    const std::string path = prefix + field->name();
+    if (IsSection(field)) {
+      Compare(reflection.GetMessage(before, field), reflection.GetMessage(after, field), path + ".",
+              changed);
+      continue;
+    }
+    YAML::Emitter was;
+    YAML::Emitter is;
+    EmitValue(before, field, &was);
+    EmitValue(after, field, &is);
+    if (std::string_view(was.c_str()) != is.c_str()) changed->push_back(path);
+  }
+}
+
+// "router.slots" of "router.slots must be ..."; what the caller's check says begins with it.
+std::string LeadingPath(const std::string& problem) {
+  size_t end = 0;
+  while (end < problem.size() && (problem[end] == '.' || problem[end] == '_' ||
+                                  std::isalnum(static_cast<unsigned char>(problem[end])) != 0)) {
+    ++end;
+  }
+  return problem.substr(0, end);
+}
+
+void AddChecked(const ConfigCheck& check, Findings* findings) {
+  std::vector<std::string> problems;
+  check(&problems);
+  for (const std::string& problem : problems) {
+    const std::string path = LeadingPath(problem);
+    if (findings->Refused(path)) continue;
+    const auto origin = findings->origins.find(path);
+    findings->problems.push_back(origin == findings->origins.end()
+                                     ? problem
+                                     : absl::StrCat(origin->second, ": ", problem));
+  }
+}
+
 }  // namespace
 
 absl::Status LoadConfig(const ConfigSources& sources, const ConfigCheck& check, Message* out) {
-  std::vector<std::string> problems;
-  if (!sources.file.empty()) ApplyFile(sources.file, out, &problems);
-  if (sources.environment) ApplyEnvironment(out, &problems);
+  Findings findings;
+  if (!sources.file.empty() && !ApplyFile(sources.file, out, &findings)) {
+    return Error(Reason::kBadField, absl::StrJoin(findings.problems, "\n"));
+  }
+  if (sources.environment) ApplyEnvironment(out, &findings);
   for (const std::string& set : sources.sets) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos) {
-      problems.push_back(absl::StrCat("--set ", set, ": must be section.key=value"));
+      findings.problems.push_back(absl::StrCat("--set ", set, ": must be section.key=value"));
       continue;
     }
-    ApplyOverlay("--set", set.substr(0, equals), set.substr(equals + 1), out, &problems);
+    ApplyOverlay("--set", set.substr(0, equals), ParseValue(set.substr(equals + 1)), out,
+                 &findings);
   }
-  if (check) check(&problems);
-  if (problems.empty()) return absl::OkStatus();
-  return Error(Reason::kBadField, absl::StrJoin(problems, "\n"));
+  for (const ConfigFlag& flag : sources.flags) {
+    ApplyOverlay(flag.name, flag.path, YAML::Node(flag.value), out, &findings);
+  }
+  if (check) AddChecked(check, &findings);
+  if (findings.problems.empty()) return absl::OkStatus();
+  return Error(Reason::kBadField, absl::StrJoin(findings.problems, "\n"));
 }
 
 std::string DumpConfig(const Message& config) {
   YAML::Emitter out;
   Emit(config, &out);
   return std::string(out.c_str()) + "\n";
+}
+
+std::vector<std::string> ChangedSettings(const Message& before, const Message& after) {
+  std::vector<std::string> changed;
+  Compare(before, after, "", &changed);
+  return changed;
 }
 
 void ArmPlantedFromEnvironment() {
