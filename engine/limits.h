@@ -13,6 +13,7 @@ namespace weir::engine {
 inline constexpr Duration kLoadReportGap = Millis(50);      // at most one report per gap
 inline constexpr Duration kLoadReportPeriod = Millis(1000);  // at least one report per period
 inline constexpr Duration kLeaseDefault = Millis(30000);
+inline constexpr Duration kLeaseMax = Millis(600000);  // whatever a peer asks for
 inline constexpr uint32_t kPeersMax = 4096;          // streams an engine keeps track of
 inline constexpr uint32_t kSlotsMax = 65536;
 inline constexpr uint32_t kFetchReadsMax = 1024;     // pages in one Fetch

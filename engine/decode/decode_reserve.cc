@@ -158,7 +158,8 @@ void DecodeCore::Impl::OnReserve(const pb::Reserve& m) {
   queue_.push_back({.id = id,
                     .message = m,
                     .blocks = BlocksToReserve(m),
-                    .lease = m.lease_ms() > 0 ? Millis(m.lease_ms()) : config_.lease});
+                    .lease = m.lease_ms() > 0 ? std::min(Millis(m.lease_ms()), kLeaseMax)
+                                              : config_.lease});
   queued_tokens_ += m.token_count();
   by_key_.insert_or_assign(
       id.request, Place{.attempt = id.attempt, .waiting = std::prev(queue_.end())});

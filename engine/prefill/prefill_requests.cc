@@ -192,7 +192,7 @@ void PrefillCore::Impl::Begin(Held* held, const pb::Prefill& m) {
     return Drop(held);
   }
   held->sampling = *std::move(sampling);
-  held->lease = m.lease_ms() > 0 ? Millis(m.lease_ms()) : config_.lease;
+  held->lease = m.lease_ms() > 0 ? std::min(Millis(m.lease_ms()), kLeaseMax) : config_.lease;
   WEIR_CHECK(leases_.Grant(held->id.request, now_ + held->lease));
   deadlines_.Release(held->id.request);
   if (m.deadline_ms() > 0) {
