@@ -15,6 +15,8 @@ namespace weir::router {
 inline constexpr size_t kInstancesMax = 1024;
 // An engine's name, and its address, which goes into every Prefill.
 inline constexpr size_t kNameBytesMax = 512;
+// Of an engine's account of a failure, which clients see.
+inline constexpr size_t kFailureBytesMax = 1024;
 // From the link to a good Hello.
 inline constexpr Duration kHelloWait = std::chrono::seconds(20);
 
@@ -26,6 +28,8 @@ inline constexpr Duration kWaitRunning = std::chrono::seconds(15);
 // Pause before an attempt after a refusal for lack of room; doubles from first to max.
 inline constexpr Duration kBackoffFirst = Millis(10);
 inline constexpr Duration kBackoffMax = Millis(1000);
+// Pause before an attempt when two in a row ended before their engine said a word.
+inline constexpr Duration kLossPause = Millis(200);
 // Refusals in a row for lack of room before a request that has not started is given up.
 inline constexpr uint32_t kRefusalsMax = 10;
 // Preemptions of one request. Each later attempt asks for all its pages at once, so that more than a

@@ -24,6 +24,20 @@ Duration BackoffAfter(uint32_t refusals) {
   return std::min(pause, kBackoffMax);
 }
 
+// What an engine may say of a request. Keys, tenants and the client's own will are not its to judge.
+Reason ReasonOfEngine(uint32_t number) {
+  const Reason reason = ReasonFromNumber(number);
+  switch (reason) {
+    case Reason::kCancelled:
+    case Reason::kNoKey:
+    case Reason::kForbidden:
+    case Reason::kTenantRate:
+      return Reason::kBug;
+    default:
+      return reason;
+  }
+}
+
 }  // namespace
 
 RequestFsm::RequestFsm(Options options, TokenJournal journal)
@@ -192,8 +206,14 @@ bool RequestFsm::OnRow(const FsmContext& context, InstanceId from, const pb::Tok
       // Nobody here asked for it: the engine gave the sequence up.
       OnLoss(context, Error(Reason::kLeaseExpired, "the decode engine gave the request up"));
       break;
-    default:
+    case pb::FINISH_REASON_UNSPECIFIED:
       if (journal_.full()) Finish(context, pb::FINISH_REASON_LENGTH);
+      break;
+    default:
+      WEIR_REACHED("fsm: an end that this router does not know");
+      avoided_decode_ = decode_;
+      OnLoss(context, Error(Reason::kPeerLost, "the decode engine ended the answer in a way that "
+                                               "this router does not know"));
       break;
   }
   return true;
@@ -205,8 +225,9 @@ bool RequestFsm::Serves(InstanceId from, const pb::RequestKey& key) const {
 }
 
 void RequestFsm::OnFailure(const FsmContext& context, InstanceId by, const pb::Failure& failure) {
-  const Reason reason = ReasonFromNumber(failure.reason());
-  const absl::Status why = Error(reason, failure.message(), failure.param());
+  const Reason reason = ReasonOfEngine(failure.reason());
+  const absl::Status why =
+      Error(reason, failure.message().substr(0, kFailureBytesMax), failure.param());
   if (reason == Reason::kNoCapacity || reason == Reason::kQueueFull) {
     OnRefusal(context, by, why);
     return;
@@ -245,6 +266,14 @@ void RequestFsm::OnLoss(const FsmContext& context, const absl::Status& why) {
   if (++losses_ >= context.attempts_max) {
     WEIR_REACHED("fsm: attempts exhausted");
     Fail(context, why);
+    return;
+  }
+  if (losses_ > 1 && std::holds_alternative<Reserving>(state_)) {
+    // Links often break together and are back together: an attempt is not to be spent on an engine
+    // whose own loss is the next thing to be heard.
+    WEIR_REACHED("fsm: pause after a second loss without an answer");
+    refusal_ = why;
+    state_ = Matching{context.now + kLossPause, kNever};
     return;
   }
   TryAttempt(context);

@@ -181,6 +181,40 @@ TEST(RequestFsm, LosesAttemptsUntilTheyAreExhausted) {
   EXPECT_EQ(h.core.state().failed, 1u);
 }
 
+TEST(RequestFsm, LinksThatBreakTogetherCostAPauseAndNotTheAnswer) {
+  CoreHarness h;
+  h.UpAll();
+  const Pair first = BringToPrefilling(&h);
+  h.Tokens(first.decode, 1, 1, 8, {40});
+  EXPECT_EQ(CountOf(h.Down(first.decode), Body::kReserve), 1);
+  EXPECT_TRUE(h.Down(OtherOf(first.prefill)).closes.empty());
+  EXPECT_TRUE(h.Down(first.prefill).closes.empty());
+  EXPECT_TRUE(h.Down(OtherOf(first.decode)).closes.empty());
+  EXPECT_TRUE(h.Advance(kLossPause).closes.empty());
+  h.UpAll();
+  h.Advance(Millis(1));
+  EXPECT_EQ(h.core.state().failed, 0u);
+  EXPECT_EQ(h.core.state().requests, 1u);
+  EXPECT_LE(h.core.state().losses, 2u);
+}
+
+TEST(RequestFsm, UnknownEndOfAnAnswerIsALoss) {
+  CoreHarness h;
+  h.UpAll();
+  const Pair first = BringToPrefilling(&h);
+  const auto out = h.Tokens(first.decode, 1, 1, 8, {40}, static_cast<pb::FinishReason>(77));
+  EXPECT_EQ(out.deliveries.size(), 1u);
+  EXPECT_EQ(Only(out, Body::kReserve).to, OtherOf(first.decode));
+}
+
+TEST(RequestFsm, ReasonsThatAreNotAnEnginesToGiveAreItsBug) {
+  CoreHarness h;
+  h.UpAll();
+  const Pair first = BringToPrefilling(&h);
+  const auto out = h.PrefillFailed(first.prefill, 1, 1, Reason::kCancelled);
+  for (const auto& close : out.closes) EXPECT_EQ(ReasonOf(close.status), Reason::kBug);
+}
+
 TEST(RequestFsm, FailureThatNoAttemptMendsReachesTheClient) {
   CoreHarness h;
   h.UpAll();
