@@ -5,64 +5,14 @@
 #include <cstring>
 #include <vector>
 
-#include "base/stdx/random.h"
-#include "kernels/op/ops.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/formats.h"
-#include "kernels/ref/ref_backend.h"
+#include "kernels/ref/ref_fixture_for_test.h"
 
 namespace weir::kernels {
 namespace {
 
-// A backend, a stream, and vectors moved in and out.
-class RefTest : public ::testing::Test {
- protected:
-  ~RefTest() override {
-    for (const DeviceAddress at : taken_) backend_->Free(at);
-  }
-  Tensor Put(const std::vector<float>& values) { return Put(values, DType::kF32); }
-  Tensor Put(const std::vector<int32_t>& values) { return Put(values, DType::kI32); }
-  Tensor Room(int64_t count, DType dtype = DType::kF32) {
-    return Put(std::vector<int32_t>(static_cast<size_t>(count)), dtype);
-  }
-  std::vector<float> Floats(const Tensor& t, int64_t count) { return Get<float>(t, count); }
-  std::vector<int32_t> Ints(const Tensor& t, int64_t count) { return Get<int32_t>(t, count); }
-  std::vector<float> Random(size_t count, uint64_t seed) {
-    std::vector<float> values(count);
-    for (size_t i = 0; i < count; ++i) {
-      values[i] = static_cast<float>(RandomUnit(seed, 0, i) * 2 - 1);
-    }
-    return values;
-  }
-  Matrix Load(const HostMatrix& host) {
-    const Matrix matrix = *backend_->LoadMatrix(host);
-    taken_.push_back(matrix.address);
-    return matrix;
-  }
-  Matrix Load(const std::vector<float>& values, int64_t rows, int64_t cols) {
-    return Load({reinterpret_cast<const std::byte*>(values.data()), DType::kF32, rows, cols});
-  }
-  const Ops& ops() { return backend_->ops(); }
-
-  std::unique_ptr<Backend> backend_ = ref::NewRefBackend();
-  std::unique_ptr<Stream> stream_ = backend_->NewStream();
-  std::vector<DeviceAddress> taken_;
-
- private:
-  template <class T>
-  Tensor Put(const std::vector<T>& values, DType dtype) {
-    const DeviceAddress at = *backend_->Allocate(values.size() * sizeof(T));
-    taken_.push_back(at);
-    stream_->CopyIn(at, values.data(), values.size() * sizeof(T));
-    return {at, dtype, {static_cast<int64_t>(values.size()), 1, 1}};
-  }
-  template <class T>
-  std::vector<T> Get(const Tensor& t, int64_t count) {
-    std::vector<T> values(static_cast<size_t>(count));
-    stream_->CopyOut(values.data(), t.address, values.size() * sizeof(T));
-    return values;
-  }
-};
+using RefTest = RefFixture;
 
 TEST_F(RefTest, LinearIsTheSumInEveryStorage) {
   const int64_t rows = 37;
