@@ -27,6 +27,7 @@ enum class Planted : int {
   kAcceptBadField = 15,       // acceptance self-test: a bad field is let through
   kLeakMemory = 16,           // acceptance self-test: memory grows with each token
   kMemoryError = 17,          // acceptance self-test: the sanitizers' canary errs
+  kShortWindow = 20,          // acceptance self-test: V4.1's windows are one row short
   kTwoDigitPieces = 30,       // acceptance self-test: the pre-tokenizer cuts digits by two
   kSlowTokenizer = 31,        // acceptance self-test: BPE as defined, without tables
   kShowMarkers = 32,          // acceptance self-test: text is shown before it is sure to be text

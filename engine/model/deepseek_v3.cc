@@ -54,7 +54,7 @@ struct Buffers {
     scores = arena->Bytes(size_t{8} * static_cast<size_t>(c.positions_max));
     gate = arena->Floats(rows, std::max<int64_t>(mlp, 1));
     up = arena->Floats(rows, std::max<int64_t>(mlp, 1));
-    expert = arena->Ints(std::max<int64_t>(entries, 1));
+    expert = arena->Ints(rows, std::max(c.experts_per_token, 1));
     weight = arena->Floats(std::max<int64_t>(entries, 1));
     expert_hidden = arena->Floats(2, std::max<int64_t>(entries, 1), c.expert_width);
     expert_out = arena->Floats(std::max<int64_t>(entries, 1), c.hidden);

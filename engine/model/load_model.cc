@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/stdx/bytes.h"
 #include "engine/model/deepseek_v3.h"
+#include "engine/model/deepseek_v41.h"
 #include "engine/model/hash_model.h"
 #include "engine/model/null_model.h"
 #include "engine/model/script_model.h"
@@ -26,6 +27,7 @@ struct Family {
 // One line per family.
 constexpr Family kFamilies[] = {
     {"deepseek_v3", LoadDeepseekV3},
+    {"deepseek_v41", LoadDeepseekV41},
     {"weir_hash", LoadHashModel},
     {"weir_null", LoadNullModel},
     {"weir_script", LoadScriptModel},
