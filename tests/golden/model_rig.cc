@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/config/load.h"
 #include "base/stdx/random.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "kernels/ref/ref_backend.h"
@@ -13,6 +14,7 @@
 namespace weir::engine {
 
 ModelRig::ModelRig(const Options& options) {
+  ArmPlantedFromEnvironment();
   TextModelOptions more;
   more.backend = kernels::ref::NewRefBackend(options.guarded ? kernels::ref::Guard::kOn
                                                              : kernels::ref::Guard::kOff);
@@ -23,34 +25,49 @@ ModelRig::ModelRig(const Options& options) {
                     int rows) { OnTensor(what, layer, stream, tensor, rows); };
   LoadOptions load;
   load.numerics = options.numerics;
+  load.block_tokens = options.block_tokens;
   const auto config = ReadTextFile(options.directory + "/config.json", 1 << 20);
   EXPECT_TRUE(config.ok()) << config.status();
-  auto loaded = LoadDeepseekV3With(options.directory, *config, load, std::move(more));
+  auto loaded = options.load(options.directory, *config, load, std::move(more));
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   loaded_ = *std::move(loaded);
-
-  const CacheLayout& layout = info().layout;
-  const uint32_t blocks = layout.BlocksFor(info().positions_max);
-  std::vector<PageId> pages(blocks * kSlots);
-  std::iota(pages.begin(), pages.end(), 0);
-  Random random(options.page_seed);
-  for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random.Below(i)]);
-  KvMemory memory;
-  const auto part = static_cast<size_t>(Part::kDecoder);
-  memory.page_bytes[part] = layout.page_bytes(Part::kDecoder);
-  memory.page_count[part] = static_cast<PageId>(pages.size());
-  arena_.resize(pages.size() * memory.page_bytes[part], std::byte{0x7f});  // NaN-like garbage
-  memory.part_base[part] = arena_.data();
   sampling_.resize(kSlots);
   slots_.resize(kSlots);
-  tables_.resize(kSlots);
-  for (int s = 0; s < kSlots; ++s) {
-    const auto slot = static_cast<size_t>(s);
-    tables_[slot].assign(pages.begin() + s * blocks, pages.begin() + (s + 1) * blocks);
-    slots_[slot].pages[part] = tables_[slot];
-    slots_[slot].sampling = &sampling_[slot];
-    slots_[slot].prompt_tokens = info().positions_max;
+  for (size_t s = 0; s < kSlots; ++s) {
+    slots_[s].sampling = &sampling_[s];
+    slots_[s].prompt_tokens = info().positions_max;
   }
+  TakePages(options.page_seed);
+}
+
+// Every sequence gets room for all positions, in pages that lie anywhere; memory holds NaN-like
+// garbage at first.
+void ModelRig::TakePages(uint64_t seed) {
+  const CacheLayout& layout = info().layout;
+  const uint32_t blocks = layout.BlocksFor(info().positions_max);
+  KvMemory memory;
+  Random random(seed);
+  for (int part = 0; part < kPartCount; ++part) {
+    memory.page_bytes[part] = layout.page_bytes(static_cast<Part>(part));
+    if (memory.page_bytes[part] == 0) continue;
+    std::vector<PageId> pages(blocks * kSlots);
+    std::iota(pages.begin(), pages.end(), 0);
+    for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random.Below(i)]);
+    memory.page_count[part] = static_cast<PageId>(pages.size());
+    arena_[part].resize(pages.size() * memory.page_bytes[part], std::byte{0x7f});
+    memory.part_base[part] = arena_[part].data();
+    tables_[part].resize(kSlots);
+    for (size_t s = 0; s < kSlots; ++s) {
+      const auto from = pages.begin() + static_cast<ptrdiff_t>(s * blocks);
+      tables_[part][s].assign(from, from + blocks);
+      slots_[s].pages[part] = tables_[part][s];
+    }
+  }
+  memory.state_bytes = layout.state_bytes();
+  memory.state_count = kSlots;
+  states_.resize(memory.state_bytes * kSlots, std::byte{0x7f});
+  memory.state_base = states_.data();
+  for (int s = 0; s < kSlots; ++s) slots_[static_cast<size_t>(s)].state = kSlots - 1 - s;
   model_ = loaded_->Instantiate(memory);
 }
 
@@ -68,6 +85,7 @@ const StepResult& ModelRig::Run(const std::vector<Group>& groups) {
     row.count = static_cast<uint16_t>(group.tokens.size());
     row.token_offset = static_cast<uint32_t>(plan_.tokens.size());
     row.write_floor = group.write_floor;
+    row.visible_from = group.visible_from;
     row.sample = group.sample;
     plan_.rows.push_back(row);
     plan_.tokens.insert(plan_.tokens.end(), group.tokens.begin(), group.tokens.end());
@@ -92,7 +110,10 @@ TokenId ModelRig::Prefill(int slot, const std::vector<TokenId>& tokens, size_t c
     group.first = static_cast<Position>(at);
     group.tokens.assign(tokens.begin() + static_cast<ptrdiff_t>(at),
                         tokens.begin() + static_cast<ptrdiff_t>(end));
-    last = Run({group}).tokens.at(0);
+    const bool encoder = info().layout.has(Part::kEncoder);
+    group.sample = !encoder || end > view(slot).tail_start;
+    const StepResult& result = Run({group});
+    if (group.sample) last = result.tokens.at(0);
   }
   return last;
 }
@@ -103,28 +124,32 @@ TokenId ModelRig::Decode(int slot, Position position, TokenId token) {
 
 void ModelRig::OnTensor(std::string_view what, int layer, kernels::Stream& stream,
                         const kernels::Tensor& tensor, int rows) {
-  const auto width = static_cast<size_t>(what == "positions" ? 1 : tensor.shape[1]);
-  if (what == "positions") {
-    positions_.resize(static_cast<size_t>(rows));
-    stream.CopyOut(positions_.data(), tensor.address, positions_.size() * 4);
-  } else if (what == "experts") {
-    std::vector<int32_t> all(static_cast<size_t>(rows) * 3);
+  const auto count = static_cast<size_t>(rows);
+  const auto width =
+      static_cast<size_t>(what == "positions" ? 1 : tensor.shape[1] * tensor.shape[2]);
+  const auto at = [width](size_t row) { return static_cast<ptrdiff_t>(row * width); };
+  if (tensor.dtype == kernels::DType::kI32) {
+    std::vector<int32_t> all(count * width);
     stream.CopyOut(all.data(), tensor.address, all.size() * 4);
-    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
-      experts[layer][positions_[r]] = {all[r * 3], all[r * 3 + 1], all[r * 3 + 2]};
+    if (what == "positions") {
+      positions_ = all;
+      return;
     }
-  } else {
-    std::vector<float> all(static_cast<size_t>(rows) * width);
-    stream.CopyOut(all.data(), tensor.address, all.size() * 4);
-    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
-      const Row row(all.begin() + static_cast<ptrdiff_t>(r * width),
-                    all.begin() + static_cast<ptrdiff_t>((r + 1) * width));
-      if (what == "layer") {
-        layers[layer][positions_[r]] = row;
-      } else {
-        ASSERT_LT(sampled_seen_, sampled_.size());
-        logits_[sampled_[sampled_seen_++]] = row;
-      }
+    auto& list = lists[std::string(what)][layer];
+    for (size_t r = 0; r < count; ++r) {
+      list[positions_[r]].assign(all.begin() + at(r), all.begin() + at(r + 1));
+    }
+    return;
+  }
+  std::vector<float> all(count * width);
+  stream.CopyOut(all.data(), tensor.address, all.size() * 4);
+  for (size_t r = 0; r < count; ++r) {
+    const Row row(all.begin() + at(r), all.begin() + at(r + 1));
+    if (what == "layer") {
+      layers[layer][positions_[r]] = row;
+    } else {
+      ASSERT_LT(sampled_seen_, sampled_.size());
+      logits_[sampled_[sampled_seen_++]] = row;
     }
   }
 }

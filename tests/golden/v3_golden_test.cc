@@ -58,7 +58,7 @@ TEST(GoldenV3, SmoothMatchesTheReference) {
   EXPECT_LT(worst, 5e-5);
   for (const auto& [layer, want] : Smooth().at("experts").items()) {
     for (size_t t = 0; t < want.size(); ++t) {
-      EXPECT_EQ(rig.experts.at(std::stoi(layer)).at(static_cast<int>(t)),
+      EXPECT_EQ(rig.lists.at("experts").at(std::stoi(layer)).at(static_cast<int>(t)),
                 want[t].get<std::vector<int32_t>>())
           << "layer " << layer << " token " << t;
     }
