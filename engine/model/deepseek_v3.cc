@@ -247,7 +247,7 @@ void DeepseekV3Model::Logits() {
   const int count = inputs_->sample_count();
   ops_.GatherRows(*stream_, {count, config_.hidden, b.hidden, inputs_->sample_index(), b.sampled});
   Norm(b.sampled, weights_.final_norm, config_.norm_epsilon, b.sampled, count);
-  Linear(b.sampled, weights_.head, sampler_.logits(), count);
+  ops_.Linear(*stream_, {count, b.sampled, weights_.head, sampler_.logits(), true});
   Tap("logits", -1, sampler_.logits(), count);
 }
 
@@ -280,12 +280,12 @@ class LoadedDeepseekV3 final : public LoadedModel {
 absl::Status ChooseNumerics(const LoadOptions& options, Shared* shared) {
   if (options.numerics == "fp32") {
     shared->kv_format = RowFormat::kF32;
-  } else if (options.numerics == "native") {
+  } else if (options.numerics == "native" || options.numerics == "vendor") {
     shared->kv_format = RowFormat::kBf16;
   } else {
     return Error(Reason::kBadField,
                  absl::StrCat("numerics is \"", options.numerics,
-                              "\"; deepseek_v3 runs with fp32 or native"),
+                              "\"; deepseek_v3 runs with fp32, native or vendor"),
                  "numerics");
   }
   return absl::OkStatus();
@@ -326,7 +326,12 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
   WEIR_ASSIGN(shared->config, ParseDeepseekV3Config(config_json));
   WEIR_TRY(ChooseNumerics(options, shared.get()));
   const DeepseekV3Config& c = shared->config;
-  if (more.backend == nullptr) more.backend = kernels::ref::NewRefBackend();
+  if (more.backend == nullptr) {
+    const bool vendor = options.numerics == "vendor";
+    more.backend = kernels::ref::NewRefBackend(
+        kernels::ref::Guard::kOff,
+        vendor ? kernels::Numerics::kVendor : kernels::Numerics::kNative);
+  }
   if (more.experts.slot_of.empty()) {
     more.experts = ExpertMap::Identity(c.layers - c.dense_layers, c.experts);
   }
