@@ -16,8 +16,9 @@ namespace weir::engine {
 ModelRig::ModelRig(const Options& options) {
   ArmPlantedFromEnvironment();
   TextModelOptions more;
-  more.backend = kernels::ref::NewRefBackend(options.guarded ? kernels::ref::Guard::kOn
-                                                             : kernels::ref::Guard::kOff);
+  more.backend = kernels::ref::NewRefBackend(
+      options.guarded ? kernels::ref::Guard::kOn : kernels::ref::Guard::kOff,
+      options.numerics == "vendor" ? kernels::Numerics::kVendor : kernels::Numerics::kNative);
   more.experts = options.experts;
   more.rows_per_pass = options.rows_per_pass;
   more.tap = [this](std::string_view what, int layer, kernels::Stream& stream,
