@@ -15,6 +15,7 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 
+#include "base/net/growing_body.h"
 #include "base/net/http_text.h"
 #include "base/runtime/clock.h"
 #include "base/stdx/check.h"
@@ -32,34 +33,9 @@ constexpr size_t kTlsReadBytes = 4 * 1024;     // per read; one buffer per TLS c
 constexpr size_t kPipelinedBytesMax = 64 * 1024;  // read ahead of a running request
 constexpr Duration kLingerTimeout = std::chrono::seconds(2);
 constexpr Duration kAcceptRetry = Millis(100);
+constexpr Duration kAcceptReport = std::chrono::seconds(10);  // at most one report in this time
 constexpr int kRefusingMax = 256;  // connections being told 503 at one time
 
-// A body that grows as bytes come, rather than by what the client announces.
-struct GrowingBody {
-  using value_type = std::string;
-  class reader {
-   public:
-    template <bool kIsRequest, class Fields>
-    reader(http::header<kIsRequest, Fields>&, std::string& body) : body_(body) {}
-    void init(const boost::optional<uint64_t>&, error_code& ec) { ec = {}; }
-    template <class Buffers>
-    size_t put(const Buffers& buffers, error_code& ec) {
-      ec = {};
-      size_t taken = 0;
-      for (auto it = asio::buffer_sequence_begin(buffers); it != asio::buffer_sequence_end(buffers);
-           ++it) {
-        const asio::const_buffer part = *it;
-        body_.append(static_cast<const char*>(part.data()), part.size());
-        taken += part.size();
-      }
-      return taken;
-    }
-    void finish(error_code& ec) { ec = {}; }
-
-   private:
-    std::string& body_;
-  };
-};
 using Parser = http::request_parser<GrowingBody>;
 
 class Connection;
@@ -375,7 +351,10 @@ void Connection::OnRead(std::string_view bytes) {
 }
 
 void Connection::Parse() {
-  if (state_ == State::kIdle && !in_.empty()) {
+  if (state_ == State::kIdle) {
+    // Some old clients end a body with an empty line more than they announced.
+    if (in_.compare(0, 2, "\r\n") == 0) in_.erase(0, 2);
+    if (in_.empty() || in_ == "\r") return;
     Enter(State::kHeader);
     parser_ = std::make_unique<Parser>();
     parser_->header_limit(static_cast<uint32_t>(shared_->options.header_bytes_max));
@@ -390,7 +369,14 @@ void Connection::Parse() {
     if (ec == http::error::need_more) break;
     if (ec == http::error::header_limit) return Fail(431, "the request header is too large");
     if (ec == http::error::body_limit) return Fail(413, "the request body is too large");
-    if (ec == http::error::bad_version) return Fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken");
+    if (ec == http::error::bad_version) {
+      // Also what the parser says of a line that ends in LF alone.
+      const size_t lf = in_.find('\n', used);
+      if (lf != std::string::npos && (lf == used || in_[lf - 1] != '\r')) {
+        return Fail(400, "malformed HTTP request: lines end in CR LF");
+      }
+      return Fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken");
+    }
     if (ec) return Fail(400, "malformed HTTP request: " + ec.message());
     if (parser_->is_header_done() && !header_seen_) {
       header_seen_ = true;
@@ -460,7 +446,7 @@ void Connection::Dispatch() {
   auto& message = parser_->get();
   HttpRequest request;
   request.method = std::string(message.method_string());
-  request.target = std::string(message.target());
+  request.target = OriginForm({message.target().data(), message.target().size()});
   for (const auto& field : message) {
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
   }
@@ -599,8 +585,9 @@ void Connection::NextRequest() {
   std::string().swap(writing_);
   written_ = 0;
   Enter(State::kIdle);
-  if (!in_.empty()) return Parse();
-  std::string().swap(in_);
+  if (!in_.empty()) Parse();
+  if (state_ != State::kIdle) return;
+  if (in_.empty()) std::string().swap(in_);
   if (shared_->draining.load()) Close();
 }
 
@@ -690,6 +677,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   int port_ = 0;
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
+  Instant next_report_{};  // of accepts that failed
   size_t next_shard_ = 0;
 };
 
@@ -742,6 +730,11 @@ void Listener::OnAccept(error_code ec, tcp::socket socket) {
   }
   // Out of descriptors or memory: the connection stays in the backlog until some are freed.
   WEIR_REACHED("http: accept failed");
+  ++shared_->stats.accept_failures;
+  if (const Instant now = Now(); now >= next_report_) {
+    next_report_ = now + kAcceptReport;
+    if (shared_->options.on_accept_failed) shared_->options.on_accept_failed(ec.message());
+  }
   retry_.expires_after(kAcceptRetry);
   retry_.async_wait([self = shared_from_this()](error_code wait_ec) {
     if (!wait_ec) self->Accept();

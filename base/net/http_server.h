@@ -33,7 +33,7 @@ const std::string* FindHeader(const HttpHeaders& headers, std::string_view name)
 
 struct HttpRequest {
   std::string method;   // as sent, for example "POST"
-  std::string target;   // path and query as sent
+  std::string target;   // path and query as sent, without scheme and authority
   HttpHeaders headers;  // in order, names as sent
   std::string body;
   std::string remote_address;  // "127.0.0.1:40000"
@@ -97,12 +97,16 @@ struct HttpServerOptions {
   // Body of an answer that the server gives by itself (400, 408, 413, 431, 503 ...), as JSON. Empty
   // for {"error":{"message":...,"type":...,"code":...}}.
   std::function<std::string(int status, std::string_view message)> error_body;
+  // Connections cannot be accepted, for want of descriptors or memory; at most once in 10 s, on the
+  // first loop. May be empty.
+  std::function<void(std::string_view why)> on_accept_failed;
 };
 
 struct HttpServerStats {
   std::atomic<int64_t> connections{0};  // open now
   std::atomic<uint64_t> accepted{0};
   std::atomic<uint64_t> refused{0};     // beyond max_connections
+  std::atomic<uint64_t> accept_failures{0};  // tries; the connection waits for the next
   std::atomic<uint64_t> requests{0};    // handed to the handler
   std::atomic<uint64_t> bad_requests{0};  // answered by the server itself
   std::atomic<uint64_t> gone{0};        // clients that left before their answer was complete

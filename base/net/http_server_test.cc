@@ -5,6 +5,7 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,14 +31,17 @@ class RawClient {
     }
     const timeval limit = {.tv_sec = 10, .tv_usec = 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (port != 0) ConnectTo(port);
+  }
+  ~RawClient() { Close(); }
+
+  void ConnectTo(int port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
-  ~RawClient() { Close(); }
-
   void Close() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
@@ -211,6 +215,8 @@ TEST_F(HttpServerTest, AnswersBadInputAndCloses) {
       {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
       {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "501"},
       {"GET / HTTP/2.0\r\nHost: x\r\n\r\n", "505"},
+      {"GET / HTTP/1.1\nHost: x\n\n", "400"},         // LF alone
+      {"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", "400"},  // one empty line is let pass
       {"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
       {"GET / HTTP/1.1\r\nHost: x\r\nbig: " + std::string(5000, 'a') + "\r\n\r\n", "431"},
       {many + "\r\n", "431"},
@@ -228,6 +234,51 @@ TEST_F(HttpServerTest, AnswersBadInputAndCloses) {
   EXPECT_EQ(server_->stats().bad_requests, std::size(cases));
   EXPECT_EQ(server_->stats().requests, 0u);
   EXPECT_TRUE(Eventually([&] { return server_->stats().connections == 0; }));
+}
+
+TEST_F(HttpServerTest, TakesWhatOldClientsAndProxiesSend) {
+  ServeEcho();
+  RawClient client = Connect();
+  // An empty line before a request, also in pieces, and the absolute form of the target.
+  client.Send("\r\nGET http://h:80/1?x HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.Until("GET /1?x ").find("200 OK"), std::string::npos);
+  client.Send("\r");
+  client.Send("\nPOST /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi\r\n");
+  EXPECT_NE(client.Until("POST /2 hi").find("200 OK"), std::string::npos);
+  client.Send("GET /3 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(client.All().find("GET /3 "), std::string::npos);
+  // What is left of an empty line keeps nobody from closing.
+  RawClient idle = Connect();
+  idle.Send("GET /4 HTTP/1.1\r\nHost: x\r\n\r\n\r\n");
+  EXPECT_NE(idle.Until("GET /4 ").find("200 OK"), std::string::npos);
+  std::promise<void> drained;
+  server_->Drain([&] { drained.set_value(); });
+  drained.get_future().get();
+}
+
+TEST_F(HttpServerTest, SaysThatItCannotAcceptAndGoesOnOnceItCan) {
+  std::atomic<int> reports{0};
+  HttpServerOptions options;
+  options.on_accept_failed = [&](std::string_view why) {
+    EXPECT_NE(why, "");
+    ++reports;
+  };
+  ServeEcho(std::move(options));
+  RawClient first = Connect();
+  EXPECT_NE(first.Send(kGet).Until("GET /a?b=1 ").find("200"), std::string::npos);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  RawClient second(0);
+  const int next = dup(0);  // the lowest free descriptor is also the number that may be had
+  close(next);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  second.ConnectTo(server_->port());  // the kernel takes it
+  EXPECT_TRUE(Eventually([&] { return server_->stats().accept_failures >= 2; }));
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_NE(second.Send(kGet).Until("GET /a?b=1 ").find("200"), std::string::npos);
+  EXPECT_EQ(reports, 1);
 }
 
 TEST_F(HttpServerTest, BoundsAllBodiesTogether) {

@@ -137,6 +137,18 @@ std::string ChooseRequestId(std::string_view from_client) {
   return text;
 }
 
+std::string OriginForm(std::string_view target) {
+  const size_t scheme = target.find("://");
+  if (scheme == std::string_view::npos || !(EqualIgnoreCase(target.substr(0, scheme), "http") ||
+                                            EqualIgnoreCase(target.substr(0, scheme), "https"))) {
+    return std::string(target);
+  }
+  target.remove_prefix(scheme + 3);
+  const size_t path = target.find_first_of("/?");
+  if (path == std::string_view::npos) return "/";
+  return (target[path] == '?' ? "/" : "") + std::string(target.substr(path));
+}
+
 bool EqualIgnoreCase(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return a.size() == b.size() &&

@@ -39,6 +39,9 @@ std::string DefaultErrorBody(int status, std::string_view message);
 // The client's request id if it is 1..128 characters of [A-Za-z0-9._-], else a fresh one.
 std::string ChooseRequestId(std::string_view from_client);
 
+// "/a?b" of "http://host/a?b", the form in which proxies ask; other targets as they are.
+std::string OriginForm(std::string_view target);
+
 bool EqualIgnoreCase(std::string_view a, std::string_view b);
 
 }  // namespace weir

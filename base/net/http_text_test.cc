@@ -35,6 +35,15 @@ TEST(HttpText, ErrorBodiesAreJsonWhateverTheMessage) {
             R"({"error":{"message":"a \"b\" ","type":"invalid_request_error","code":"bad_request"}})");
 }
 
+TEST(HttpText, TargetsLoseSchemeAndAuthority) {
+  EXPECT_EQ(OriginForm("http://h:1/v1/models?x=http://y"), "/v1/models?x=http://y");
+  EXPECT_EQ(OriginForm("HTTPS://h"), "/");
+  EXPECT_EQ(OriginForm("http://h?x"), "/?x");
+  for (const char* same : {"/v1?x=http://y/z", "*", "ftp://h/x", "h:443", ""}) {
+    EXPECT_EQ(OriginForm(same), same);
+  }
+}
+
 TEST(HttpText, HeadersAreFoundInAnyCase) {
   const HttpHeaders headers = {{"Content-Type", "x"}};
   ASSERT_TRUE(FindHeader(headers, "content-type"));
