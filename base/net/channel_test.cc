@@ -14,6 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
 #include "base/net/channel_frame.h"
 #include "base/net/grpc_channel.h"
 #include "base/net/mem_channel.h"
@@ -299,6 +302,42 @@ TEST(GrpcChannel, NoticesAKilledPeerAtOnceAndAStoppedOneBySilence) {
   ASSERT_TRUE(here.Wait([&] { return here.downs.size() == 3; }));
   // By the broken stream.
   EXPECT_EQ(here.reasons[2].ToString().find("silent"), std::string::npos) << here.reasons[2];
+}
+
+TEST(GrpcChannel, ALinkThatNeverSaysHelloEndsWhateverItsHeartbeats) {
+  Recorder here;
+  auto channel = CreateGrpcChannel({.listen_address = "127.0.0.1:0",
+                                    .heartbeat = Millis(20),
+                                    .dead_after = Millis(150)},
+                                   &here);
+  ASSERT_TRUE(channel.ok());
+  grpc::GenericStub stub(
+      grpc::CreateChannel("127.0.0.1:" + std::to_string((*channel)->listen_port()),
+                          grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, "/weir.v1.Peer/Connect", &queue);
+  void* tag = nullptr;
+  bool going = false;
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &going) && going);
+  std::string beat;
+  AppendFrameHead(FrameKind::kHeartbeat, 0, &beat);
+  const grpc::Slice slice(beat);
+  const grpc::ByteBuffer buffer(&slice, 1);
+  const Instant begun = Now();
+  while (going && Now() - begun < kLimit) {
+    call->Write(buffer, nullptr);
+    ASSERT_TRUE(queue.Next(&tag, &going));
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(going);
+  EXPECT_GE(Now() - begun, Millis(100));
+  context.TryCancel();  // or the end waits for what was not read
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  EXPECT_TRUE(queue.Next(&tag, &going));
+  EXPECT_TRUE(here.ups.empty());
 }
 
 TEST(ChannelFrame, ParsesAcrossPiecesAndRefusesWhatDoesNotAddUp) {

@@ -88,7 +88,7 @@ struct Shared : std::enable_shared_from_this<Shared> {
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   Stream(std::shared_ptr<Shared> shared, LinkPtr link)
-      : shared_(std::move(shared)), link_(std::move(link)), heard_(Now()) {}
+      : shared_(std::move(shared)), link_(std::move(link)), heard_(Now()), begun_(heard_) {}
   virtual ~Stream() = default;
 
   bool Send(std::string bytes);
@@ -151,6 +151,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool draining_ = false;
   std::optional<absl::Status> ended_;  // to be told once received_ is empty
   Instant heard_;
+  Instant begun_;  // until opened_ counts
   Instant closing_since_{};
 };
 
@@ -363,7 +364,9 @@ void Stream::Beat(Instant now, bool forgive) {
   {
     std::lock_guard lock(mu_);
     if (forgive || !reading_) heard_ = now;
-    silence = now - heard_;
+    if (forgive) begun_ = now;
+    // Whoever does not say hello holds a place among the accepted, heartbeats or not.
+    silence = now - (opened_ ? heard_ : std::min(heard_, begun_));
     if (opened_ && !closing_ && !lost_ && !mute_ && !writing_) {
       queue_.push_back({FrameKind::kHeartbeat, {}});
       queue_bytes_ += kEntryBytes;
