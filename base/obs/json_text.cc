@@ -7,8 +7,8 @@
 namespace weir {
 namespace {
 
-// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none.
-size_t Utf8Length(std::string_view text) {
+// Length of the valid UTF-8 sequence at the start of `text` and its character; 0 if there is none.
+size_t Utf8Length(std::string_view text, uint32_t* character) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
   const size_t length = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
@@ -20,7 +20,14 @@ size_t Utf8Length(std::string_view text) {
   }
   constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   if (code < kLeast[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return 0;
+  *character = code;
   return length;
+}
+
+// What a terminal or a reader of lines may obey instead of show.
+bool IsControl(uint32_t character) {
+  return character < 0x20 || (character >= 0x7F && character <= 0x9F) || character == 0x2028 ||
+         character == 0x2029;
 }
 
 }  // namespace
@@ -28,7 +35,8 @@ size_t Utf8Length(std::string_view text) {
 std::string JsonString(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
-    const size_t length = Utf8Length(text);
+    uint32_t character = 0;
+    const size_t length = Utf8Length(text, &character);
     const char c = text[0];
     if (length == 0) {
       out += "\xEF\xBF\xBD";
@@ -37,9 +45,9 @@ std::string JsonString(std::string_view text) {
       out.push_back(c);
     } else if (c == '\n') {
       out += "\\n";
-    } else if (static_cast<uint8_t>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
+    } else if (IsControl(character)) {
+      char escape[16];
+      std::snprintf(escape, sizeof(escape), "\\u%04x", character);
       out += escape;
     } else {
       out.append(text.substr(0, length));

@@ -10,7 +10,7 @@
 namespace weir {
 
 // `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD, so that the
-// result is always valid JSON.
+// result is always valid JSON; control characters and line separators are escaped.
 std::string JsonString(std::string_view text);
 
 }  // namespace weir

@@ -13,6 +13,8 @@
 namespace weir {
 namespace {
 
+constexpr size_t kFieldBytesMax = 1024;
+
 std::atomic<bool> g_json{false};
 
 spdlog::logger& Logger() {
@@ -37,7 +39,8 @@ spdlog::level::level_enum LevelOf(LogLevel level) {
 bool NeedsQuotes(std::string_view text) {
   if (text.empty()) return true;
   for (const char c : text) {
-    if (c == ' ' || c == '"' || c == '=' || static_cast<unsigned char>(c) < 0x20) return true;
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == ' ' || c == '"' || c == '=' || byte < 0x20 || byte >= 0x7f) return true;
   }
   return false;
 }
@@ -48,7 +51,14 @@ LogField::LogField(std::string_view k, const absl::Status& status)
     : key(k),
       value(status.ok() ? std::string("ok")
                         : absl::StrCat(AbslView(InfoOf(ReasonOf(status)).name), ": ",
-                                       status.message())) {}
+                                       AbslView(Bounded(StdView(status.message()))))) {}
+
+std::string LogField::Bounded(std::string_view text) {
+  if (text.size() <= kFieldBytesMax) return std::string(text);
+  size_t end = kFieldBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not in a character
+  return std::string(text.substr(0, end)) + "... (" + std::to_string(text.size()) + " bytes)";
+}
 
 absl::Status ConfigureLog(std::string_view level, std::string_view format) {
   spdlog::level::level_enum chosen = spdlog::level::info;

@@ -18,9 +18,9 @@ namespace weir {
 enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarn = 2, kError = 3 };
 
 struct LogField {
-  LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
-  LogField(std::string_view k, const std::string& v) : key(k), value(v) {}
-  LogField(std::string_view k, const char* v) : key(k), value(v) {}
+  LogField(std::string_view k, std::string_view v) : key(k), value(Bounded(v)) {}
+  LogField(std::string_view k, const std::string& v) : key(k), value(Bounded(v)) {}
+  LogField(std::string_view k, const char* v) : key(k), value(Bounded(v)) {}
   LogField(std::string_view k, uint64_t v) : key(k), value(std::to_string(v)), number(true) {}
   LogField(std::string_view k, int64_t v) : key(k), value(std::to_string(v)), number(true) {}
   LogField(std::string_view k, int v) : key(k), value(std::to_string(v)), number(true) {}
@@ -28,6 +28,9 @@ struct LogField {
   LogField(std::string_view k, double v) : key(k), value(std::to_string(v)), number(true) {}
   // The message of a status, and its reason's name.
   LogField(std::string_view k, const absl::Status& status);
+
+  // What a log line says of `text`, which a peer or client may have sent: its first kilobyte.
+  static std::string Bounded(std::string_view text);
 
   std::string_view key;
   std::string value;

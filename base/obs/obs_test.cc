@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/obs/admin.h"
+#include "base/obs/json_text.h"
 #include "base/obs/log.h"
 #include "base/obs/metrics.h"
 
@@ -48,6 +49,23 @@ TEST(Log, RefusesUnknownSettings) {
   EXPECT_EQ(ParamOf(ConfigureLog("", "xml")), "log.format");
   EXPECT_TRUE(ConfigureLog("", "").ok());
   Log(LogLevel::kInfo, "a line", {{"n", 3}, {"text", "two words"}});
+}
+
+TEST(Log, FieldsAreBoundedAndNothingInThemIsObeyed) {
+  const LogField field("name", std::string(1023, 'x') + "\u00e9" + std::string(20000, 'y'));
+  EXPECT_EQ(field.value, std::string(1023, 'x') + "... (21025 bytes)");
+  const LogField status("why", Error(Reason::kBadField, std::string(5000, 'z')));
+  EXPECT_LT(status.value.size(), 1100u);
+  EXPECT_EQ(LogField("k", "short").value, "short");
+  testing::internal::CaptureStderr();
+  Log(LogLevel::kWarn, "peer", {{"a", "x\x7f"}, {"b", "\xc2\x9b" "31m"}, {"c", "\xe2\x80\xa8"}, {"d", "plain"}});
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find(R"(peer a="x\u007f" b="\u009b31m" c="\u2028" d=plain)"), std::string::npos)
+      << line;
+}
+
+TEST(JsonText, KeepsTextAndEscapesWhatIsNone) {
+  EXPECT_EQ(JsonString("a\u00e9\n\x01\xff\"\\"), "\"a\u00e9\\n\\u0001\xEF\xBF\xBD\\\"\\\\\"");
 }
 
 }  // namespace
