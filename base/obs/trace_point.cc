@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/obs/trace_point.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <map>
 #include <string_view>
 #include <vector>
 
 #include "base/obs/json_text.h"
+#include "base/obs/log.h"
 #include "base/stdx/check.h"
 
 namespace weir {
@@ -111,8 +114,50 @@ std::string Json(const TraceEvent& p) {
 
 #undef WEIR_COLUMN
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
+class Table {
+ public:
+  ~Table() {
+    if (fd_ >= 0) close(fd_);
+  }
+  bool Open(const std::string& path) {
+    fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return fd_ >= 0;
+  }
+  void Add(const TracePoint& point) {
+    text_ += TraceJson(point);
+    text_ += '\n';
+    ++rows_;
+  }
+  // Answers how many of the added rows the file did not take; errno says why.
+  uint64_t Flush() {
+    size_t done = 0;
+    while (done < text_.size()) {
+      const ssize_t written = write(fd_, text_.data() + done, text_.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) break;
+      done += static_cast<size_t>(written);
+    }
+    uint64_t lost = 0;
+    if (done < text_.size()) {
+      const int why = errno;
+      const size_t whole = text_.rfind('\n', done == 0 ? 0 : done - 1) + 1;  // 0 for none
+      lost = rows_ - static_cast<uint64_t>(std::count(text_.data(), text_.data() + whole, '\n'));
+      // A reader must not meet half a row; what is no file has no end to cut.
+      if (ftruncate(fd_, end_ + static_cast<off_t>(whole)) == 0) lseek(fd_, 0, SEEK_END);
+      done = whole;
+      errno = why;
+    }
+    end_ += static_cast<off_t>(done);
+    text_.clear();
+    rows_ = 0;
+    return lost;
+  }
+
+ private:
+  int fd_ = -1;
+  off_t end_ = 0;     // of the rows written
+  std::string text_;  // rows to be written
+  uint64_t rows_ = 0;
 };
 
 }  // namespace
@@ -124,7 +169,7 @@ std::string TraceJson(const TracePoint& point) {
 }
 
 struct NdjsonTraceSink::Files {
-  std::array<std::unique_ptr<std::FILE, FileCloser>, kTables.size()> files;
+  std::array<Table, kTables.size()> tables;
 };
 
 absl::StatusOr<std::unique_ptr<NdjsonTraceSink>> NdjsonTraceSink::Create(
@@ -132,8 +177,7 @@ absl::StatusOr<std::unique_ptr<NdjsonTraceSink>> NdjsonTraceSink::Create(
   auto files = std::make_unique<Files>();
   for (size_t i = 0; i < kTables.size(); ++i) {
     const std::string path = directory + "/" + std::string(kTables[i]) + ".ndjson";
-    files->files[i].reset(std::fopen(path.c_str(), "we"));
-    if (!files->files[i]) {
+    if (!files->tables[i].Open(path)) {
       return Error(Reason::kBadField, "cannot write " + path + ": " + std::strerror(errno),
                    "trace.directory");
     }
@@ -164,14 +208,23 @@ void NdjsonTraceSink::Write() {
       // What was pushed between the wait and the close is still there.
       if (queue_.PopSome(1024, &points) == 0) return;
     }
-    for (const TracePoint& point : points) {
-      const std::string line = TraceJson(point) + "\n";
-      std::fwrite(line.data(), 1, line.size(), files_->files[point.index()].get());
-    }
-    if (queue_.size() == 0) {
-      for (const auto& file : files_->files) std::fflush(file.get());
-    }
+    for (const TracePoint& point : points) files_->tables[point.index()].Add(point);
+    Flush();
   }
+}
+
+void NdjsonTraceSink::Flush() {
+  std::string why = "rows come faster than they are written";
+  for (Table& table : files_->tables) {
+    const uint64_t lost = table.Flush();
+    if (lost == 0) continue;
+    WEIR_REACHED("trace: rows not written");
+    why = std::strerror(errno);
+    dropped_.fetch_add(lost, std::memory_order_relaxed);
+  }
+  if (warned_ || dropped() == 0) return;
+  warned_ = true;
+  Log(LogLevel::kWarn, "trace rows are lost", {{"rows_so_far", dropped()}, {"why", why}});
 }
 
 }  // namespace weir

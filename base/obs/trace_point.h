@@ -94,6 +94,8 @@ class TracePointSink {
  public:
   virtual ~TracePointSink() = default;
   virtual void Record(const TracePoint& point) = 0;
+  // Rows that were recorded and will never be read. Any thread.
+  virtual uint64_t dropped() const { return 0; }
 };
 
 // Costs one compare where there is no sink.
@@ -107,7 +109,8 @@ std::string_view TraceTable(const TracePoint& point);
 std::string TraceJson(const TracePoint& point);
 
 // Writes DIRECTORY/<table>.ndjson from a thread of its own; the directory must exist. Record is for
-// any thread. Rows beyond the queue are dropped and counted. The destructor writes what is queued.
+// any thread. Rows beyond the queue, and rows that the disk does not take, are dropped and counted,
+// with one warning; a file keeps whole rows only. The destructor writes what is queued.
 class NdjsonTraceSink : public TracePointSink {
  public:
   static absl::StatusOr<std::unique_ptr<NdjsonTraceSink>> Create(const std::string& directory,
@@ -115,14 +118,17 @@ class NdjsonTraceSink : public TracePointSink {
   ~NdjsonTraceSink() override;
 
   void Record(const TracePoint& point) override;
-  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  uint64_t dropped() const override { return dropped_.load(std::memory_order_relaxed); }
 
  private:
   struct Files;
   NdjsonTraceSink(std::unique_ptr<Files> files, size_t queue_capacity);
+  // On the writer's thread.
   void Write();
+  void Flush();
 
   std::unique_ptr<Files> files_;  // owned by the writer thread
+  bool warned_ = false;
   BoundedQueue<TracePoint> queue_;
   std::atomic<uint64_t> dropped_{0};
   Pool writer_{1, 1};

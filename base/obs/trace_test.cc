@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "base/obs/json_text.h"
 #include "base/obs/trace.h"
 #include "base/obs/trace_point.h"
+#include "base/runtime/clock.h"
 #include "gtest/gtest.h"
 
 namespace weir {
@@ -77,6 +81,43 @@ TEST(TracePoint, WritesOneFilePerTable) {
             "{\"t\":5,\"kind\":\"drain\",\"subject\":-1,\"value\":0}\n"
             "{\"t\":6,\"kind\":\"kill\",\"subject\":-1,\"value\":0}\n");
   EXPECT_EQ(ReasonOf(NdjsonTraceSink::Create("/dev/null").status()), Reason::kBadField);
+}
+
+TEST(TracePoint, RowsThatTheDiskDoesNotTakeAreCounted) {
+  ScratchDirectory directory;
+  std::filesystem::create_symlink("/dev/full", directory.path() + "/events.ndjson");
+  {
+    auto sink = NdjsonTraceSink::Create(directory.path());
+    ASSERT_TRUE(sink.ok()) << sink.status();
+    for (int i = 0; i < 3; ++i) Trace(sink->get(), TraceEvent{.t = i, .kind = "drain"});
+    Trace(sink->get(), TraceVerify{.step = 2});
+    const Instant limit = Now() + std::chrono::seconds(20);
+    while ((*sink)->dropped() < 3 && Now() < limit) std::this_thread::yield();
+    EXPECT_EQ((*sink)->dropped(), 3u);
+  }
+  EXPECT_NE(ReadFile(directory.path() + "/verify.ndjson").find("\"step\":2"), std::string::npos);
+}
+
+TEST(TracePoint, AFileThatIsCutOffKeepsWholeRows) {
+  ScratchDirectory directory;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, SIG_IGN);
+  const size_t row = TraceJson(TraceEvent{.t = 1, .kind = "x"}).size() + 1;
+  {
+    auto sink = NdjsonTraceSink::Create(directory.path());
+    ASSERT_TRUE(sink.ok());
+    rlimit small = before;
+    small.rlim_cur = static_cast<rlim_t>(2 * row + row / 2);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 0; i < 5; ++i) Trace(sink->get(), TraceEvent{.t = i, .kind = "x"});
+    const Instant limit = Now() + std::chrono::seconds(20);
+    while ((*sink)->dropped() < 3 && Now() < limit) std::this_thread::yield();
+    EXPECT_EQ((*sink)->dropped(), 3u);
+    setrlimit(RLIMIT_FSIZE, &before);
+  }
+  const std::string text = ReadFile(directory.path() + "/events.ndjson");
+  EXPECT_EQ(text.size(), 2 * row) << text;
 }
 
 TEST(TracePoint, EveryTableHasItsRow) {
