@@ -9,6 +9,7 @@
 
 #include "base/obs/log.h"
 #include "base/runtime/clock.h"
+#include "base/runtime/descriptors.h"
 #include "base/stdx/bytes.h"
 
 namespace weir {
@@ -70,6 +71,7 @@ int RunProcess(ProcessHooks hooks) {
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, nullptr);
+  RaiseDescriptorLimit();  // a descriptor per connection and link
   g_exit_code = kNoExit;
   g_drained = false;
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <variant>
 
+#include "base/runtime/descriptors.h"
 #include "base/runtime/driver.h"
 #include "base/runtime/gate.h"
 #include "base/runtime/loop.h"
@@ -11,6 +12,15 @@
 
 namespace weir {
 namespace {
+
+TEST(Descriptors, AreRaisedAsFarAsTheyGo) {
+  const uint64_t limit = RaiseDescriptorLimit();
+  EXPECT_GT(limit, 64u);
+  EXPECT_EQ(RaiseDescriptorLimit(), limit);
+  EXPECT_EQ(ConnectionsWithin(1024, 16384), 960u);
+  EXPECT_EQ(ConnectionsWithin(1024, 100), 100u);
+  EXPECT_EQ(ConnectionsWithin(10, 100), 1u);
+}
 
 // Runs `task` on the loop and waits for it.
 template <class F>
