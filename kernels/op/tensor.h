@@ -129,6 +129,11 @@ struct HostMatrix {
   int64_t block_rows = 0;
   int64_t block_cols = 0;
   DType scale_dtype = DType::kF32;
+  // MLA's kv_b alone: each head's rows are `head_transposed` rows that MlaAbsorbQuery multiplies
+  // transposed and `head_plain` rows for MlaExpandValue. A backend may tile such a weight for these
+  // two and no other operation.
+  int64_t head_transposed = 0;
+  int64_t head_plain = 0;
 };
 
 // How exact a backend computes and what it keeps (decisions, "Numerics").
