@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention for a few heads of one row at a time: positions come in tiles of kAttendTile counted
+// from position 0, each expanded to F32 once for all heads of the block, so a row's arithmetic
+// depends on its position alone.
+#include <algorithm>
+
+#include "base/stdx/check.h"
+#include "base/stdx/units.h"
+#include "kernels/cpu/run.h"
+#include "kernels/ref/access.h"
+
+namespace weir::kernels::cpu {
+namespace {
+
+using ref::As;
+using ref::F32;
+using ref::I32;
+
+constexpr int64_t kPad = 16;  // widths are padded to a register
+
+// A thread's scratch as attention uses it.
+class AttendScratch {
+ public:
+  AttendScratch(std::byte* at, int64_t width, int64_t values)
+      : width_(AlignUp(width, kPad)), values_(AlignUp(values, kPad)) {
+    auto* next = reinterpret_cast<float*>(at);
+    const auto take = [&next](int64_t count) {
+      float* const taken = next;
+      next += AlignUp<int64_t>(count, 16);
+      return taken;
+    };
+    q = take(kAttendHeads * width_);
+    kv = take(kAttendTile * width_);
+    acc = take(kAttendHeads * values_);
+    scores = take(kAttendHeads * kAttendTile);
+    top = take(kAttendHeads);
+    total = take(kAttendHeads);
+    WEIR_CHECK(reinterpret_cast<std::byte*>(next) <= at + kThreadScratch);
+  }
+
+  // Fresh sums for `heads` heads; q and kv rows are as wide as the padded key.
+  AttendTile Begin(int heads, float scale) {
+    std::fill_n(acc, heads * values_, 0.0f);
+    std::fill_n(top, heads, -1e30f);
+    std::fill_n(total, heads, 0.0f);
+    AttendTile tile;
+    tile.heads = heads;
+    tile.width = static_cast<int>(width_);
+    tile.values = static_cast<int>(values_);
+    tile.q_stride = width_;
+    tile.kv_stride = width_;
+    tile.acc_stride = values_;
+    tile.scale = scale;
+    tile.q = q;
+    tile.kv = kv;
+    tile.scores = scores;
+    tile.top = top;
+    tile.total = total;
+    tile.acc = acc;
+    return tile;
+  }
+  float* QueryRow(int64_t head) { return q + head * width_; }
+  float* KeyRow(int64_t row) { return kv + row * width_; }
+  // Zeroes what lies behind `width` values of a row.
+  void Pad(float* row, int64_t width) { std::fill(row + width, row + width_, 0.0f); }
+
+  float* q = nullptr;
+  float* kv = nullptr;
+  float* acc = nullptr;
+  float* scores = nullptr;
+  float* top = nullptr;
+  float* total = nullptr;
+
+ private:
+  const int64_t width_;
+  const int64_t values_;
+};
+
+// Heads that share an expanded tile: all that fit, but no fewer tasks than keep the threads busy.
+int HeadBlock(int heads, int64_t rows, int threads) {
+  int block = std::min(heads, kAttendHeads);
+  while (block > 4 && rows * CeilDiv(heads, block) < 2 * threads) block = CeilDiv(block, 2);
+  return block;
+}
+
+}  // namespace
+
+void RunMlaAttention(const KernelTable& kernels, Team& team, const MlaAttentionArgs& args) {
+  WEIR_CHECK(args.kv.format == RowFormat::kF32 || args.kv.format == RowFormat::kBf16);
+  const int64_t width = args.latent + args.rope;
+  const int block = HeadBlock(args.heads, args.rows->count, team.threads());
+  const int64_t blocks = CeilDiv(args.heads, block);
+  team.For(args.rows->count * blocks, 1, [&](const Team::Part& part, int64_t index) {
+    const int64_t r = index / blocks;
+    const int64_t first = index % blocks * block;
+    const int heads = static_cast<int>(std::min<int64_t>(block, args.heads - first));
+    AttendScratch scratch(part.scratch, width, args.latent);
+    AttendTile tile = scratch.Begin(heads, args.scale);
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t head = r * args.heads + first + h;
+      float* q = scratch.QueryRow(h);
+      std::copy_n(F32(args.q_latent) + head * args.latent, args.latent, q);
+      std::copy_n(F32(args.q) + head * (args.nope + args.rope) + args.nope, args.rope,
+                  q + args.latent);
+      scratch.Pad(q, width);
+    }
+    const int32_t sequence = I32(args.rows->sequence)[r];
+    const int32_t end = I32(args.rows->position)[r] + 1;
+    for (int32_t t = 0; t < end; t += kAttendTile) {
+      tile.count = std::min(kAttendTile, end - t);
+      for (int i = 0; i < tile.count; ++i) {
+        const DeviceAddress from = ref::KvRow(args.kv, sequence, t + i);
+        float* row = scratch.KeyRow(i);
+        if (args.kv.format == RowFormat::kBf16) {
+          kernels.widen_bf16(As<const uint16_t>(from), row, width);
+        } else {
+          std::copy_n(As<const float>(from), width, row);
+        }
+        scratch.Pad(row, width);
+      }
+      kernels.attend(tile);
+    }
+    for (int64_t h = 0; h < heads; ++h) {
+      float* out = F32(args.out) + (r * args.heads + first + h) * args.latent;
+      const float* sum = tile.acc + h * tile.acc_stride;
+      const float inverse = 1.0f / tile.total[h];
+      for (int64_t j = 0; j < args.latent; ++j) out[j] = sum[j] * inverse;
+    }
+  });
+}
+
+}  // namespace weir::kernels::cpu

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/stdx/check.h"
+
+namespace weir::kernels::cpu {
+namespace {
+
+// Some tens of microseconds of pauses, then a turn for whoever else wants the core, then sleep.
+constexpr int kPauses = 2000;
+constexpr int kYields = 4;
+
+// The lower half of a ticket; as an index, more than any count.
+constexpr uint64_t kNoIndex = 0xffffffffu;
+
+inline void Pause() { __builtin_ia32_pause(); }
+
+// True as soon as `ready` is, false when it is time to park.
+template <class Ready>
+bool SpinUntil(const Ready& ready) {
+  for (int i = 0; i < kPauses; ++i) {
+    if (ready()) return true;
+    Pause();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    sched_yield();
+    if (ready()) return true;
+  }
+  return false;
+}
+
+int CoresOfThisProcess() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+std::byte* TakeScratch(int threads) {
+  const size_t bytes = kSharedScratch + static_cast<size_t>(threads) * kThreadScratch;
+  void* at = std::aligned_alloc(4096, bytes);
+  WEIR_CHECK(at != nullptr);
+  return static_cast<std::byte*>(at);
+}
+
+}  // namespace
+
+std::byte* Team::shared() const { return pool_->scratch_.get(); }
+
+CommandQueue::CommandQueue(ComputePool* pool)
+    : pool_(pool), commands_(std::make_unique<Command[]>(kCapacity)) {
+  const absl::MutexLock lock(&pool_->queues_lock_);
+  // Starts level with the others: time it was not there for is not owed to it.
+  for (const CommandQueue* other : pool_->queues_) spent_ = std::max(spent_, other->spent_);
+  pool_->queues_.push_back(this);
+}
+
+CommandQueue::~CommandQueue() {
+  Wait(pushed_local_);
+  {
+    const absl::MutexLock lock(&pool_->queues_lock_);
+    std::erase(pool_->queues_, this);
+  }
+  // The leader may still be about to wake somebody through this object.
+  while (pool_->serving_.load() == this) Pause();
+}
+
+void CommandQueue::PushBytes(Run run, const void* arguments, size_t bytes) {
+  if (pushed_local_ >= kCapacity) Wait(pushed_local_ - kCapacity + 1);
+  Command& command = commands_[pushed_local_ % kCapacity];
+  command.run = run;
+  std::memcpy(command.arguments, arguments, bytes);
+  pushed_.store(++pushed_local_, std::memory_order_release);
+  pool_->Ring();
+}
+
+void CommandQueue::Wait(uint64_t count) {
+  if (SpinUntil([&] { return Done(count); })) return;
+  waiting_.fetch_add(1);
+  for (;;) {
+    const uint64_t done = done_.load();
+    if (done >= count) break;
+    done_.wait(done);
+  }
+  waiting_.fetch_sub(1);
+}
+
+ComputePool::ComputePool(int threads)
+    : threads_(threads > 0 ? threads : CoresOfThisProcess()),
+      scratch_(TakeScratch(threads_), [](std::byte* at) { std::free(at); }) {
+  running_.emplace_back([this] { Lead(); });
+  for (int i = 1; i < threads_; ++i) running_.emplace_back([this, i] { Work(i); });
+}
+
+ComputePool::~ComputePool() {
+  {
+    const absl::MutexLock lock(&queues_lock_);
+    WEIR_CHECK(queues_.empty());
+  }
+  stopping_.store(true);
+  bell_.fetch_add(1);
+  bell_.notify_all();
+  jobs_.fetch_add(1);
+  jobs_.notify_all();
+  for (std::thread& thread : running_) thread.join();
+}
+
+void ComputePool::Ring() {
+  bell_.fetch_add(1);
+  if (leader_parked_.load()) bell_.notify_all();
+}
+
+void ComputePool::Lead() {
+  Team team(this);
+  for (;;) {
+    const uint32_t heard = bell_.load();
+    if (RunOneCommand(&team)) continue;
+    if (stopping_.load()) return;
+    if (SpinUntil([&] { return bell_.load(std::memory_order_relaxed) != heard; })) continue;
+    leader_parked_.store(true);
+    bell_.wait(heard);
+    leader_parked_.store(false);
+  }
+}
+
+bool ComputePool::RunOneCommand(Team* team) {
+  CommandQueue* next = nullptr;
+  {
+    const absl::MutexLock lock(&queues_lock_);
+    for (CommandQueue* queue : queues_) {
+      const uint64_t done = queue->done_.load(std::memory_order_relaxed);
+      if (queue->pushed_.load(std::memory_order_acquire) == done) continue;
+      if (next == nullptr || queue->spent_ < next->spent_) next = queue;
+    }
+    serving_.store(next);
+  }
+  if (next == nullptr) return false;
+  const uint64_t done = next->done_.load(std::memory_order_relaxed);
+  const CommandQueue::Command& command = next->commands_[done % CommandQueue::kCapacity];
+  const uint64_t before = __builtin_ia32_rdtsc();
+  command.run(*team, command.arguments);
+  next->spent_ += __builtin_ia32_rdtsc() - before;
+  next->done_.store(done + 1);
+  if (next->waiting_.load() > 0) next->done_.notify_all();
+  serving_.store(nullptr);
+  return true;
+}
+
+void ComputePool::RunParts(int64_t count, int64_t grain, Body body, const void* context) {
+  if (threads_ == 1 || count <= grain) {
+    if (count > 0) body(context, {0, scratch_.get() + kSharedScratch}, 0, count);
+    return;
+  }
+  WEIR_CHECK(count < int64_t{1} << 31);
+  // First a ticket that nobody can draw: whoever sees one of the new fields sees it too.
+  const uint64_t number = ((ticket_.load(std::memory_order_relaxed) >> 32) + 1) << 32;
+  ticket_.store(number | kNoIndex, std::memory_order_relaxed);
+  count_.store(count, std::memory_order_release);
+  grain_.store(grain, std::memory_order_release);
+  body_.store(body, std::memory_order_release);
+  context_.store(context, std::memory_order_release);
+  finished_.store(0, std::memory_order_relaxed);
+  ticket_.store(number, std::memory_order_release);
+  jobs_.fetch_add(1);
+  if (parked_.load() > 0) jobs_.notify_all();
+  TakeParts(0);
+  // What is left is in the hands of threads that run, or that the system has set aside.
+  while (!SpinUntil([&] { return finished_.load(std::memory_order_acquire) == count; })) {
+    sched_yield();
+  }
+}
+
+void ComputePool::TakeParts(int thread) {
+  const Team::Part part{
+      thread, scratch_.get() + kSharedScratch + static_cast<size_t>(thread) * kThreadScratch};
+  for (;;) {
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    const int64_t count = count_.load(std::memory_order_acquire);
+    const int64_t grain = grain_.load(std::memory_order_acquire);
+    const Body body = body_.load(std::memory_order_acquire);
+    const void* context = context_.load(std::memory_order_acquire);
+    const auto begin = static_cast<int64_t>(ticket & kNoIndex);
+    if (begin >= count) return;
+    const int64_t end = std::min(begin + grain, count);
+    const uint64_t moved = (ticket & ~kNoIndex) | static_cast<uint64_t>(end);
+    if (!ticket_.compare_exchange_strong(ticket, moved, std::memory_order_acq_rel)) continue;
+    body(context, part, begin, end);
+    finished_.fetch_add(end - begin, std::memory_order_acq_rel);
+  }
+}
+
+void ComputePool::Work(int thread) {
+  uint32_t seen = 0;
+  for (;;) {
+    const auto changed = [&] { return jobs_.load(std::memory_order_acquire) != seen; };
+    if (!SpinUntil(changed)) {
+      parked_.fetch_add(1);
+      while (!changed()) jobs_.wait(seen);
+      parked_.fetch_sub(1);
+    }
+    seen = jobs_.load(std::memory_order_acquire);
+    if (stopping_.load()) return;
+    TakeParts(thread);
+  }
+}
+
+}  // namespace weir::kernels::cpu

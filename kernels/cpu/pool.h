@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ComputePool: the threads that compute. One of them, the leader, takes commands from streams in
+// order, one at a time, from the stream that has had the least time, so that a long prefill and a
+// decode step share the machine fairly whatever their sizes; a command may split its work over all
+// threads. Nobody else computes, so more streams never mean more running threads.
+//
+// Idle threads spin for a while, because the next command is usually microseconds away, and then
+// park, because the core may belong to somebody else. Made at load; its threads end with it.
+// Streams must be gone before. Nothing here fails.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace weir::kernels::cpu {
+
+// Bytes of scratch that each thread has for the command in hand, 64-byte aligned.
+inline constexpr size_t kThreadScratch = size_t{1} << 20;
+// Bytes of scratch for a command as a whole.
+inline constexpr size_t kSharedScratch = size_t{4} << 20;
+
+class ComputePool;
+
+// What a command computes with. On the leader only; a part gets its thread's number and scratch.
+class Team {
+ public:
+  struct Part {
+    int thread = 0;
+    std::byte* scratch = nullptr;  // kThreadScratch
+  };
+
+  explicit Team(ComputePool* pool) : pool_(pool) {}
+
+  // Calls f(part, index) for every index below count, on any thread and in any order, and returns
+  // when all have returned. Takes `grain` neighbours at a time.
+  template <class F>
+  void For(int64_t count, int64_t grain, const F& f);
+
+  int threads() const;
+  std::byte* shared() const;  // kSharedScratch; survives from one For to the next
+
+ private:
+  ComputePool* const pool_;
+};
+
+// Commands in order, from one thread at a time to the leader.
+class CommandQueue {
+ public:
+  static constexpr size_t kArgumentBytes = 768;
+  static constexpr uint64_t kCapacity = 1024;
+  using Run = void (*)(Team& team, const void* arguments);
+
+  explicit CommandQueue(ComputePool* pool);
+  ~CommandQueue();  // waits for what was pushed
+  CommandQueue(const CommandQueue&) = delete;
+  CommandQueue& operator=(const CommandQueue&) = delete;
+
+  // A copy of the arguments is kept. Waits only while kCapacity commands are pending.
+  template <class Arguments>
+  void Push(Run run, const Arguments& arguments) {
+    static_assert(sizeof(Arguments) <= kArgumentBytes && alignof(Arguments) <= 16);
+    static_assert(std::is_trivially_copyable_v<Arguments>);
+    PushBytes(run, &arguments, sizeof(Arguments));
+  }
+  uint64_t pushed() const { return pushed_local_; }
+  bool Done(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
+  void Wait(uint64_t count);
+
+ private:
+  friend class ComputePool;
+  struct Command {
+    Run run = nullptr;
+    alignas(16) std::byte arguments[kArgumentBytes];
+  };
+
+  void PushBytes(Run run, const void* arguments, size_t bytes);
+
+  ComputePool* const pool_;
+  const std::unique_ptr<Command[]> commands_;
+  uint64_t pushed_local_ = 0;  // the pushing thread's
+  std::atomic<uint64_t> pushed_{0};
+  std::atomic<uint64_t> done_{0};
+  std::atomic<uint32_t> waiting_{0};  // threads parked in Wait
+  uint64_t spent_ = 0;                // the leader's: time units this queue has had
+};
+
+class ComputePool {
+ public:
+  // 0 threads: as many as there are cores for this process.
+  explicit ComputePool(int threads);
+  ~ComputePool();
+  ComputePool(const ComputePool&) = delete;
+  ComputePool& operator=(const ComputePool&) = delete;
+
+  int threads() const { return threads_; }
+
+ private:
+  friend class Team;
+  friend class CommandQueue;
+  using Body = void (*)(const void* context, const Team::Part& part, int64_t begin, int64_t end);
+
+  void Lead();
+  void Work(int thread);
+  bool RunOneCommand(Team* team) ABSL_LOCKS_EXCLUDED(queues_lock_);
+  void RunParts(int64_t count, int64_t grain, Body body, const void* context);
+  // Takes parts of the current job until none is left.
+  void TakeParts(int thread);
+  void Ring();
+
+  const int threads_;
+  const std::unique_ptr<std::byte[], void (*)(std::byte*)> scratch_;
+
+  // The job in hand. `ticket_` is its number (upper half) and the next index (lower half), changed
+  // together: whoever moves the index of the number it has read owns those parts, and knows that
+  // the fields below belonged to that job when it read them.
+  std::atomic<uint64_t> ticket_{0};
+  std::atomic<int64_t> count_{0};
+  std::atomic<int64_t> grain_{1};
+  std::atomic<Body> body_{nullptr};
+  std::atomic<const void*> context_{nullptr};
+  std::atomic<int64_t> finished_{0};
+
+  std::atomic<uint32_t> jobs_{0};  // workers wait for a change
+  std::atomic<int> parked_{0};     // workers that may need waking
+  std::atomic<uint32_t> bell_{0};  // the leader waits for a change
+  std::atomic<bool> leader_parked_{false};
+  std::atomic<bool> stopping_{false};
+
+  absl::Mutex queues_lock_;
+  std::atomic<const CommandQueue*> serving_{nullptr};  // what the leader touches
+  std::vector<CommandQueue*> queues_ ABSL_GUARDED_BY(queues_lock_);
+  std::vector<std::thread> running_;
+};
+
+inline int Team::threads() const { return pool_->threads(); }
+
+template <class F>
+void Team::For(int64_t count, int64_t grain, const F& f) {
+  pool_->RunParts(
+      count, grain,
+      [](const void* context, const Part& part, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) (*static_cast<const F*>(context))(part, i);
+      },
+      &f);
+}
+
+}  // namespace weir::kernels::cpu
