@@ -27,6 +27,7 @@ class EngineProcess {
         role_ == Role::kPrefill ? config_.prefill() : config_.decode();
     engine::LoadOptions load;
     if (!config_.model().numerics().empty()) load.numerics = config_.model().numerics();
+    load.backend = config_.model().backend();
     load.threads = config.threads();
     load.step_delay_us = config.step_delay_us();
     WEIR_ASSIGN(model_, engine::LoadModel(config_.model().path(), load));

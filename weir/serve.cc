@@ -30,6 +30,8 @@ class ServeProcess {
   absl::Status Start() {
     engine::LoadOptions load;
     if (!config_.model().numerics().empty()) load.numerics = config_.model().numerics();
+    load.backend = config_.model().backend();
+    load.threads = std::max(config_.prefill().threads(), config_.decode().threads());
     load.step_delay_us = config_.decode().step_delay_us();
     WEIR_ASSIGN(model_, engine::LoadModel(config_.model().path(), load));
     EngineSizes sizes[2];

@@ -44,6 +44,10 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   if (!numerics.empty() && numerics != "fp32" && numerics != "native" && numerics != "vendor") {
     problems->push_back("model.numerics must be fp32, native or vendor");
   }
+  const std::string& backend = model.backend();
+  if (!backend.empty() && backend != "cpu" && backend != "ref") {
+    problems->push_back("model.backend must be cpu or ref");
+  }
 }
 
 void CheckRouter(const v1::RouterConfig& router, Problems* problems) {

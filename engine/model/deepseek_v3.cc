@@ -10,11 +10,11 @@
 #include "base/stdx/check.h"
 #include "base/stdx/hash.h"
 #include "engine/ep/ep_ref.h"
+#include "engine/model/choose_backend.h"
 #include "engine/model/deepseek_v3_weights.h"
 #include "engine/model/kv_stores.h"
 #include "engine/model/step_inputs.h"
 #include "engine/model/step_sampler.h"
-#include "kernels/ref/ref_backend.h"
 
 namespace weir::engine {
 namespace {
@@ -70,11 +70,13 @@ struct Buffers {
 class DeepseekV3Model final : public Model {
  public:
   DeepseekV3Model(std::shared_ptr<const Shared> shared, const KvMemory& memory);
+  ~DeepseekV3Model() override { stream_->Wait(stream_->Record()); }  // it works in our buffers
 
   void Launch(const StepPlan& plan) override;
   bool Collect(StepId id, bool wait, StepResult* out) override;
 
  private:
+  void StartPass();
   void RunPass();
   void Attention(int index, const DeepseekV3Layer& layer);
   void FeedForward(int index, const DeepseekV3Layer& layer);
@@ -106,6 +108,8 @@ class DeepseekV3Model final : public Model {
 
   // The step in flight.
   StepId step_;
+  bool running_ = false;  // a pass of it
+  kernels::Event pass_done_;
   StepResult result_;
 };
 
@@ -148,16 +152,26 @@ void DeepseekV3Model::Launch(const StepPlan& plan) {
   result_.step = plan.step;
   stores_.CopyPages(*stream_, plan);
   inputs_->Begin(plan);
-  while (inputs_->NextPass(*stream_)) {
-    RunPass();
-    // The next pass reuses the host side of the inputs and the results.
-    stream_->Wait(stream_->Record());
-    if (inputs_->sample_count() > 0) sampler_.Report(*inputs_, &result_);
-  }
+  StartPass();
+}
+
+// A pass reuses the host side of the inputs and the results, so it starts when the one before it has
+// been reported.
+void DeepseekV3Model::StartPass() {
+  running_ = inputs_->NextPass(*stream_);
+  if (!running_) return;
+  RunPass();
+  pass_done_ = stream_->Record();
 }
 
 bool DeepseekV3Model::Collect(StepId id, bool wait, StepResult* out) {
   WEIR_CHECK(id == step_);
+  while (running_) {
+    if (!wait && !stream_->Done(pass_done_)) return false;
+    stream_->Wait(pass_done_);
+    if (inputs_->sample_count() > 0) sampler_.Report(*inputs_, &result_);
+    StartPass();
+  }
   std::swap(*out, result_);
   return true;
 }
@@ -247,7 +261,7 @@ void DeepseekV3Model::Logits() {
   const int count = inputs_->sample_count();
   ops_.GatherRows(*stream_, {count, config_.hidden, b.hidden, inputs_->sample_index(), b.sampled});
   Norm(b.sampled, weights_.final_norm, config_.norm_epsilon, b.sampled, count);
-  ops_.Linear(*stream_, {count, b.sampled, weights_.head, sampler_.logits(), true});
+  Linear(b.sampled, weights_.head, sampler_.logits(), count);
   Tap("logits", -1, sampler_.logits(), count);
 }
 
@@ -280,12 +294,12 @@ class LoadedDeepseekV3 final : public LoadedModel {
 absl::Status ChooseNumerics(const LoadOptions& options, Shared* shared) {
   if (options.numerics == "fp32") {
     shared->kv_format = RowFormat::kF32;
-  } else if (options.numerics == "native" || options.numerics == "vendor") {
+  } else if (options.numerics == "native") {
     shared->kv_format = RowFormat::kBf16;
   } else {
     return Error(Reason::kBadField,
                  absl::StrCat("numerics is \"", options.numerics,
-                              "\"; deepseek_v3 runs with fp32, native or vendor"),
+                              "\"; deepseek_v3 runs with fp32 or native"),
                  "numerics");
   }
   return absl::OkStatus();
@@ -327,10 +341,7 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
   WEIR_TRY(ChooseNumerics(options, shared.get()));
   const DeepseekV3Config& c = shared->config;
   if (more.backend == nullptr) {
-    const bool vendor = options.numerics == "vendor";
-    more.backend = kernels::ref::NewRefBackend(
-        kernels::ref::Guard::kOff,
-        vendor ? kernels::Numerics::kVendor : kernels::Numerics::kNative);
+    WEIR_ASSIGN(more.backend, ChooseBackend(options));
   }
   if (more.experts.slot_of.empty()) {
     more.experts = ExpertMap::Identity(c.layers - c.dense_layers, c.experts);

@@ -29,7 +29,7 @@ void LoadAttention(const DeepseekV3Config& c, const std::string& p, WeightLoader
   }
   layer->kv_a = load->Linear(p + "kv_a_proj_with_mqa");
   layer->kv_a_norm = load->Floats(p + "kv_a_layernorm.weight");
-  layer->kv_b = load->Linear(p + "kv_b_proj");
+  layer->kv_b = load->LinearByHead(p + "kv_b_proj", c.nope_dim, c.value_dim);
   layer->o = load->Linear(p + "o_proj");
 }
 

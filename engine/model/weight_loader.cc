@@ -19,6 +19,13 @@ kernels::Matrix WeightLoader::Matrix(const std::string& name) {
   return arena_->Load(HostMatrixOf(checkpoint_, name, block_));
 }
 
+kernels::Matrix WeightLoader::LinearByHead(const std::string& prefix, int transposed, int plain) {
+  kernels::HostMatrix host = HostMatrixOf(checkpoint_, prefix + ".weight", block_);
+  host.head_transposed = transposed;
+  host.head_plain = plain;
+  return arena_->Load(host);
+}
+
 Tensor WeightLoader::Floats(const std::string& name) {
   const TensorView* view = checkpoint_.Find(name);
   WEIR_CHECK(view != nullptr && (view->dtype == DType::kF32 || view->dtype == DType::kBf16));

@@ -24,6 +24,8 @@ class WeightLoader {
   // `<prefix>.weight`.
   kernels::Matrix Linear(const std::string& prefix) { return Matrix(prefix + ".weight"); }
   kernels::Matrix Matrix(const std::string& name);
+  // `<prefix>.weight` of MLA's kv_b: of each head's rows, `transposed` and then `plain`.
+  kernels::Matrix LinearByHead(const std::string& prefix, int transposed, int plain);
   // Small and always F32: norms, biases, scales. One dimension, or two as stored.
   kernels::Tensor Floats(const std::string& name);
   // As stored, F32 or BF16 rows that are looked up.
