@@ -261,7 +261,7 @@ void DeepseekV3Model::Logits() {
   const int count = inputs_->sample_count();
   ops_.GatherRows(*stream_, {count, config_.hidden, b.hidden, inputs_->sample_index(), b.sampled});
   Norm(b.sampled, weights_.final_norm, config_.norm_epsilon, b.sampled, count);
-  Linear(b.sampled, weights_.head, sampler_.logits(), count);
+  ops_.Linear(*stream_, {count, b.sampled, weights_.head, sampler_.logits(), true});
   Tap("logits", -1, sampler_.logits(), count);
 }
 
@@ -294,12 +294,12 @@ class LoadedDeepseekV3 final : public LoadedModel {
 absl::Status ChooseNumerics(const LoadOptions& options, Shared* shared) {
   if (options.numerics == "fp32") {
     shared->kv_format = RowFormat::kF32;
-  } else if (options.numerics == "native") {
+  } else if (options.numerics == "native" || options.numerics == "vendor") {
     shared->kv_format = RowFormat::kBf16;
   } else {
     return Error(Reason::kBadField,
                  absl::StrCat("numerics is \"", options.numerics,
-                              "\"; deepseek_v3 runs with fp32 or native"),
+                              "\"; deepseek_v3 runs with fp32, native or vendor"),
                  "numerics");
   }
   return absl::OkStatus();

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/op/rows.h"
 #include "kernels/op/tensor.h"
@@ -16,20 +15,6 @@ namespace weir::kernels {
 
 inline constexpr int kNgramMax = 8;
 
-// Constants of one Engram layer, in column order: order 2 head 0, 1, ..., order 3, ... Host code.
-struct EngramLayout {
-  std::vector<int64_t> multiplier;  // [ngram], odd
-  std::vector<int32_t> prime;       // [(ngram - 1) * heads]
-  std::vector<int32_t> offset;      // [(ngram - 1) * heads], running sum of the primes before
-  int64_t table_rows = 0;           // sum of the primes
-};
-
-// For every layer of `layers`, in order: fresh primes of at least `vocab` rising over the layers,
-// and multipliers drawn by the PCG64 generator seeded with 10007 * layer. The caller has checked that
-// compressed_vocab is below 2^30 and that the primes' sum per layer is below 2^31.
-std::vector<EngramLayout> EngramLayouts(const std::vector<int>& layers, int ngram, int heads,
-                                        int64_t vocab, int64_t compressed_vocab);
-
 // id[r] = map[token[r]], or -1 for a row of an image span.
 struct EngramIdsArgs {
   const StepRows* rows = nullptr;
@@ -37,6 +22,7 @@ struct EngramIdsArgs {
   Tensor id;   // out I32 [count]; the fresh rows of the history ring
 };
 
+// Columns are order 2 head 0, 1, ..., order 3, ...; `offset` is the running sum of the primes before.
 // With t_k the id k positions back (pad from the first k on that lies before the sequence or is
 // dead): h_1 = t_0 m_0, h_n = h_(n-1) xor t_(n-1) m_(n-1);
 //   row[r][(n - 2) * heads + j] = h_n mod prime + offset of that column.
@@ -47,7 +33,7 @@ struct EngramRowsArgs {
   int32_t pad = 0;    // compressed id of the pad token
   Tensor id;          // I32 [count]
   RingKv history;  // ids of positions before the step, one I32 each; at least ngram - 1 rows
-  Tensor multiplier;  // I64 [ngram]
+  Tensor multiplier;  // I64 [ngram]; products with an id stay below 2^63
   Tensor prime;       // I32 [(ngram - 1) * heads]
   Tensor offset;      // I32 [(ngram - 1) * heads]
   Tensor row;         // out I32 [count, (ngram - 1) * heads]

@@ -19,7 +19,7 @@ struct Bf16 {
 
 // One head of one row: scores and softmax over positions in ascending order, then the mean latent.
 template <class Kv>
-void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h) {
+void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h, const Rounding& round) {
   const int32_t sequence = I32(args.rows->sequence)[r];
   const int32_t position = I32(args.rows->position)[r];
   const float* q_latent = F32(args.q_latent) + (r * args.heads + h) * args.latent;
@@ -33,11 +33,11 @@ void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h) {
     top = std::max(top, score[t]);
   }
   double total = 0;
+  for (int32_t t = 0; t <= position; ++t) total += score[t] = std::exp(score[t] - top);
   double sum[kLatentMax];
   std::fill_n(sum, args.latent, 0.0);
   for (int32_t t = 0; t <= position; ++t) {
-    const double weight = std::exp(score[t] - top);
-    total += weight;
+    const double weight = round.on() ? round(score[t] / total) * total : score[t];
     const Kv* row = As<const Kv>(KvRow(args.kv, sequence, t));
     for (int j = 0; j < args.latent; ++j) sum[j] += weight * static_cast<double>(row[j]);
   }
@@ -108,9 +108,9 @@ void RefOps::MlaAttention(Stream& stream, const MlaAttentionArgs& args) const {
   for (int64_t r = 0; r < args.rows->count; ++r) {
     for (int64_t h = 0; h < args.heads; ++h) {
       if (args.kv.format == RowFormat::kBf16) {
-        AttendHead<Bf16>(args, r, h);
+        AttendHead<Bf16>(args, r, h, round_);
       } else {
-        AttendHead<float>(args, r, h);
+        AttendHead<float>(args, r, h, round_);
       }
     }
   }

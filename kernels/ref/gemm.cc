@@ -63,7 +63,7 @@ void RefOps::MlaExpandValue(Stream& stream, const MlaAbsorbArgs& args) const {
         for (int64_t j = 0; j < args.latent; ++j) {
           sum += static_cast<double>(z[j]) * MatrixAt(args.kv_b, first + i, j);
         }
-        out[i] = static_cast<float>(sum);
+        out[i] = round_(sum);
       }
     }
   }

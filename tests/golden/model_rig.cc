@@ -9,16 +9,32 @@
 #include "base/config/load.h"
 #include "base/stdx/random.h"
 #include "engine/checkpoint/mapped_file.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/ref/ref_backend.h"
 
 namespace weir::engine {
+namespace {
+
+std::shared_ptr<kernels::Backend> BackendFor(const ModelRig::Options& options) {
+  if (options.isa.empty()) {
+    return kernels::ref::NewRefBackend(
+        options.guarded ? kernels::ref::Guard::kOn : kernels::ref::Guard::kOff,
+        options.numerics == "vendor" ? kernels::Numerics::kVendor : kernels::Numerics::kNative);
+  }
+  kernels::cpu::CpuOptions cpu;
+  cpu.threads = options.threads;
+  if (options.isa != "best") cpu.isa = options.isa;
+  auto backend = kernels::cpu::NewCpuBackend(cpu);
+  EXPECT_TRUE(backend.ok()) << backend.status();
+  return *std::move(backend);
+}
+
+}  // namespace
 
 ModelRig::ModelRig(const Options& options) {
   ArmPlantedFromEnvironment();
   TextModelOptions more;
-  more.backend = kernels::ref::NewRefBackend(
-      options.guarded ? kernels::ref::Guard::kOn : kernels::ref::Guard::kOff,
-      options.numerics == "vendor" ? kernels::Numerics::kVendor : kernels::Numerics::kNative);
+  more.backend = BackendFor(options);
   more.experts = options.experts;
   more.rows_per_pass = options.rows_per_pass;
   more.tap = [this](std::string_view what, int layer, kernels::Stream& stream,
@@ -132,6 +148,7 @@ void ModelRig::OnTensor(std::string_view what, int layer, kernels::Stream& strea
   if (tensor.dtype == kernels::DType::kI32) {
     std::vector<int32_t> all(count * width);
     stream.CopyOut(all.data(), tensor.address, all.size() * 4);
+    stream.Wait(stream.Record());
     if (what == "positions") {
       positions_ = all;
       return;
@@ -144,6 +161,7 @@ void ModelRig::OnTensor(std::string_view what, int layer, kernels::Stream& strea
   }
   std::vector<float> all(count * width);
   stream.CopyOut(all.data(), tensor.address, all.size() * 4);
+  stream.Wait(stream.Record());
   for (size_t r = 0; r < count; ++r) {
     const Row row(all.begin() + at(r), all.begin() + at(r + 1));
     if (what == "layer") {

@@ -28,6 +28,9 @@ class ModelRig {
   struct Options {
     std::string directory;
     std::string numerics = "fp32";
+    // Empty: ref. Else the level of instructions of the cpu backend, "best" for the machine's.
+    std::string isa;
+    int threads = 2;
     int rows_per_pass = 128;
     bool guarded = false;
     ExpertMap experts;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "kernels/cpu/isa.h"
 #include "tests/golden/model_rig.h"
 
 namespace weir::engine {
@@ -72,6 +73,24 @@ TEST(GoldenV3, SmoothMatchesTheReference) {
   }
 }
 
+// The same comparison through the CPU backend, at every level of instructions this machine has.
+TEST(GoldenV3, SmoothMatchesTheReferenceOnTheCpuBackend) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "avx512vnni"}) {
+    if (!kernels::cpu::CheckedIsa(isa).ok()) continue;
+    ModelRig rig({.directory = kDirectory, .isa = isa});
+    std::vector<TokenId> tokens = RunGreedy(&rig, 0, 1);
+    EXPECT_EQ(tokens, Greedy()) << isa;
+    rig.Decode(0, 56, tokens.back());
+    double worst = 0;
+    for (const auto& [position, want] : Smooth().at("logits").items()) {
+      const Row& have = rig.logits(0, static_cast<Position>(std::stoi(position)));
+      worst = std::max(worst, MaxDifference(have, want.get<std::vector<double>>()));
+    }
+    std::printf("%s: logits differ by at most %.2e\n", isa, worst);
+    EXPECT_LT(worst, 5e-5) << isa;
+  }
+}
+
 // The vendor's roundings decide near ties: overlap and spread are compared, not values.
 TEST(GoldenV3, VendorRoundsLikeTheVendor) {
   const nlohmann::json& golden = Golden().at("cases").at("text.vendor");
@@ -105,9 +124,11 @@ TEST(GoldenV3, VendorRoundsLikeTheVendor) {
   EXPECT_LT(rms, 0.3 * golden.at("logit_std").get<double>());
 }
 
-class Invariance : public ::testing::Test {
+// By backend: empty is ref, anything else the cpu backend's level of instructions. What is compared
+// with the base runs on another number of threads.
+class Invariance : public ::testing::TestWithParam<const char*> {
  protected:
-  Invariance() : base_({.directory = kDirectory}) {
+  Invariance() : base_({.directory = kDirectory, .isa = GetParam(), .threads = 1}) {
     greedy_ = RunGreedy(&base_, 0, 1);  // every position as a step of one row
   }
   // Compares bit for bit what `rig` computed for slot `slot` with one row at a time.
@@ -125,38 +146,38 @@ class Invariance : public ::testing::Test {
   std::vector<TokenId> greedy_;
 };
 
-TEST_F(Invariance, ChunksOfAnySize) {
+TEST_P(Invariance, ChunksOfAnySize) {
   for (const size_t chunk : {2u, 7u, 16u, 45u}) {
-    ModelRig rig({.directory = kDirectory, .page_seed = chunk});
+    ModelRig rig({.directory = kDirectory, .isa = GetParam(), .page_seed = chunk});
     EXPECT_EQ(RunGreedy(&rig, 0, chunk), greedy_);
     ExpectSameBits(rig, 0);
   }
 }
 
-TEST_F(Invariance, DecodeRowsEqualPrefillRows) {
+TEST_P(Invariance, DecodeRowsEqualPrefillRows) {
   // The prompt decoded row by row after its first token, as verify groups.
-  ModelRig rig({.directory = kDirectory});
+  ModelRig rig({.directory = kDirectory, .isa = GetParam()});
   const std::vector<TokenId> prompt = Prompt();
   for (Position p = 0; p < prompt.size(); ++p) rig.Decode(0, p, prompt[p]);
   ExpectSameBits(rig, 0);
   // And the whole prompt as one verify group: logits of every position at once.
-  ModelRig whole({.directory = kDirectory});
+  ModelRig whole({.directory = kDirectory, .isa = GetParam()});
   whole.Run({{0, RowKind::kVerify, 0, prompt}});
   ExpectSameBits(whole, 0);
 }
 
-TEST_F(Invariance, PassesOfAnySize) {
+TEST_P(Invariance, PassesOfAnySize) {
   for (const int rows : {1, 3, 44}) {
-    ModelRig rig({.directory = kDirectory, .rows_per_pass = rows});
+    ModelRig rig({.directory = kDirectory, .isa = GetParam(), .rows_per_pass = rows});
     EXPECT_EQ(RunGreedy(&rig, 0, 45), greedy_);
     ExpectSameBits(rig, 0);
   }
 }
 
-TEST_F(Invariance, MixedBatchesInAnyOrder) {
+TEST_P(Invariance, MixedBatchesInAnyOrder) {
   const std::vector<TokenId> prompt = Prompt();
   std::vector<TokenId> other(prompt.rbegin(), prompt.rend());
-  ModelRig rig({.directory = kDirectory, .page_seed = 9});
+  ModelRig rig({.directory = kDirectory, .isa = GetParam(), .page_seed = 9});
   // Slot 3 decodes while slot 1 prefills, in both orders; slot 3 runs the golden prompt.
   rig.Prefill(3, prompt, 16);
   TokenId token = greedy_[0];
@@ -175,19 +196,19 @@ TEST_F(Invariance, MixedBatchesInAnyOrder) {
   ExpectSameBits(rig, 3);
 }
 
-TEST_F(Invariance, ExpertsInAnySlot) {
+TEST_P(Invariance, ExpertsInAnySlot) {
   ExpertMap map = ExpertMap::Identity(2, 8);
   map.slot_of[0] = {3, 1, 7, 0, 2, 6, 5, 4};
   std::reverse(map.slot_of[1].begin(), map.slot_of[1].end());
-  ModelRig rig({.directory = kDirectory, .experts = map});
+  ModelRig rig({.directory = kDirectory, .isa = GetParam(), .experts = map});
   EXPECT_EQ(RunGreedy(&rig, 0, 45), greedy_);
   ExpectSameBits(rig, 0);
 }
 
-TEST_F(Invariance, DraftsChangeNothingButTheStepCount) {
+TEST_P(Invariance, DraftsChangeNothingButTheStepCount) {
   for (const bool seeded : {false, true}) {
-    ModelRig plain({.directory = kDirectory});
-    ModelRig drafted({.directory = kDirectory});
+    ModelRig plain({.directory = kDirectory, .isa = GetParam()});
+    ModelRig drafted({.directory = kDirectory, .isa = GetParam()});
     for (ModelRig* rig : {&plain, &drafted}) {
       rig->sampling(0).temperature = seeded ? 0.8f : 0.0f;
       rig->sampling(0).seed = 42;
@@ -213,8 +234,8 @@ TEST_F(Invariance, DraftsChangeNothingButTheStepCount) {
   }
 }
 
-TEST_F(Invariance, RowsBelowTheWriteFloorLeaveTheStoreAlone) {
-  ModelRig rig({.directory = kDirectory});
+TEST_P(Invariance, RowsBelowTheWriteFloorLeaveTheStoreAlone) {
+  ModelRig rig({.directory = kDirectory, .isa = GetParam()});
   rig.Prefill(0, Prompt(), 45);
   const std::vector<std::byte> before = rig.kv();
   std::vector<TokenId> wrong(20, 5);
@@ -223,6 +244,9 @@ TEST_F(Invariance, RowsBelowTheWriteFloorLeaveTheStoreAlone) {
   rig.Run({{0, RowKind::kReplay, 10, wrong, false, 29}});
   EXPECT_NE(rig.kv(), before);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, Invariance, ::testing::Values("", "best"),
+                         [](const auto& info) { return *info.param == 0 ? "ref" : "cpu"; });
 
 TEST(GoldenV3, PenaltiesCountTheAnswerAndItsDrafts) {
   ModelRig rig({.directory = kDirectory});
