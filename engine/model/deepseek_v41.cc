@@ -10,9 +10,9 @@
 #include "engine/checkpoint/deepseek_v41_config.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/ep/ep_ref.h"
+#include "engine/model/choose_backend.h"
 #include "engine/model/deepseek_v41_pass.h"
 #include "engine/model/step_sampler.h"
-#include "kernels/ref/ref_backend.h"
 #include "nlohmann/json.hpp"
 
 namespace weir::engine {
@@ -35,12 +35,14 @@ struct Shared {
 class DeepseekV41Model final : public Model {
  public:
   DeepseekV41Model(std::shared_ptr<const Shared> shared, const KvMemory& memory);
+  ~DeepseekV41Model() override { stream_->Wait(stream_->Record()); }  // it works in our buffers
 
   void Launch(const StepPlan& plan) override;
   bool Collect(StepId id, bool wait, StepResult* out) override;
 
  private:
   V41Setting Setting() const;
+  void StartPass();
 
   // Constant after construction.
   const std::shared_ptr<const Shared> shared_;
@@ -54,6 +56,8 @@ class DeepseekV41Model final : public Model {
 
   // The step in flight.
   StepId step_;
+  bool running_ = false;  // a pass of it
+  kernels::Event pass_done_;
   StepResult result_;
 };
 
@@ -108,18 +112,27 @@ void DeepseekV41Model::Launch(const StepPlan& plan) {
   result_.step = plan.step;
   stores_.CopyPages(*stream_, plan);
   inputs_->Begin(plan);
-  while (inputs_->NextPass(*stream_)) {
-    pass_->Run(*inputs_, sampler_.logits());
-    const bool samples = inputs_->sample_count() > 0;
-    if (samples) sampler_.Choose(*stream_, *inputs_);
-    // The next pass reuses the host side of the inputs and the results.
-    stream_->Wait(stream_->Record());
-    if (samples) sampler_.Report(*inputs_, &result_);
-  }
+  StartPass();
+}
+
+// A pass reuses the host side of the inputs and the results, so it starts when the one before it
+// has been reported.
+void DeepseekV41Model::StartPass() {
+  running_ = inputs_->NextPass(*stream_);
+  if (!running_) return;
+  pass_->Run(*inputs_, sampler_.logits());
+  if (inputs_->sample_count() > 0) sampler_.Choose(*stream_, *inputs_);
+  pass_done_ = stream_->Record();
 }
 
 bool DeepseekV41Model::Collect(StepId id, bool wait, StepResult* out) {
   WEIR_CHECK(id == step_);
+  while (running_) {
+    if (!wait && !stream_->Done(pass_done_)) return false;
+    stream_->Wait(pass_done_);
+    if (inputs_->sample_count() > 0) sampler_.Report(*inputs_, &result_);
+    StartPass();
+  }
   std::swap(*out, result_);
   return true;
 }
@@ -215,7 +228,7 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV41With(
   WEIR_TRY(CheckShape(c));
   WEIR_ASSIGN(const kernels::Numerics numerics, NumericsOf(options));
   if (more.backend == nullptr) {
-    more.backend = kernels::ref::NewRefBackend(kernels::ref::Guard::kOff, numerics);
+    WEIR_ASSIGN(more.backend, ChooseBackend(options));
   }
   if (more.experts.slot_of.empty()) more.experts = ExpertMap::Identity(c.layers, c.experts);
   shared->options = std::move(more);

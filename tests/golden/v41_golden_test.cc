@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/model/deepseek_v41.h"
+#include "kernels/cpu/isa.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden/model_rig.h"
 
@@ -27,10 +28,11 @@ const nlohmann::json& Case(const std::string& name) {
 }
 std::vector<TokenId> Prompt() { return Case("text.ideal").at("prompt"); }
 
-ModelRig::Options RigOptions(const std::string& numerics) {
+ModelRig::Options RigOptions(const std::string& numerics, const char* isa = "") {
   ModelRig::Options options;
   options.directory = kDirectory;
   options.numerics = numerics;
+  options.isa = isa;
   options.load = &LoadDeepseekV41With;
   return options;
 }
@@ -126,6 +128,7 @@ struct Exact {
   const char* numerics;
   double max;
   double rms;
+  const char* isa = "";  // of the cpu backend; empty: ref
 };
 
 class Golden : public ::testing::TestWithParam<Exact> {};
@@ -134,9 +137,14 @@ class Golden : public ::testing::TestWithParam<Exact> {};
 TEST_P(Golden, MatchesTheReference) {
   const Exact& exact = GetParam();
   const nlohmann::json& golden = Case(exact.golden);
-  ModelRig rig(RigOptions(exact.numerics));
+  if (*exact.isa != 0 && std::string(exact.isa) != "best" &&
+      !kernels::cpu::CheckedIsa(exact.isa).ok()) {
+    GTEST_SKIP() << "not on this machine";
+  }
+  ModelRig rig(RigOptions(exact.numerics, exact.isa));
   if (golden.contains("tail")) {
-    rig.view(0).tail_start = static_cast<Position>(Prompt().size() - golden.at("tail").get<size_t>());
+    rig.view(0).tail_start =
+        static_cast<Position>(Prompt().size() - golden.at("tail").get<size_t>());
   }
   const std::vector<TokenId> greedy = golden.at("greedy");
   EXPECT_EQ(RunGreedy(&rig, 0, 1, greedy.size()), greedy);
@@ -157,9 +165,17 @@ INSTANTIATE_TEST_SUITE_P(V41, Golden,
                          ::testing::Values(Exact{"text.smooth", "fp32", 1e-3, 1e-4},
                                            Exact{"text.ideal", "native", 0.1, 1e-2},
                                            Exact{"replay.smooth", "fp32", 1e-3, 1e-4},
-                                           Exact{"replay.ideal", "native", 0.1, 1e-2}),
+                                           Exact{"replay.ideal", "native", 0.1, 1e-2},
+                                           Exact{"text.smooth", "fp32", 1e-3, 1e-4, "scalar"},
+                                           Exact{"text.smooth", "fp32", 1e-3, 1e-4, "avx2"},
+                                           Exact{"text.smooth", "fp32", 1e-3, 1e-4, "avx512"},
+                                           Exact{"text.smooth", "fp32", 1e-3, 1e-4, "best"},
+                                           Exact{"text.ideal", "native", 0.1, 1e-2, "best"},
+                                           Exact{"replay.smooth", "fp32", 1e-3, 1e-4, "best"},
+                                           Exact{"replay.ideal", "native", 0.1, 1e-2, "best"}),
                          [](const auto& info) {
                            std::string name = info.param.golden;
+                           if (*info.param.isa != 0) name += std::string("_cpu_") + info.param.isa;
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
                          });
@@ -229,11 +245,11 @@ TEST(GoldenV41, ResumeMatchesTheReference) {
 }
 
 // A run of the golden prompt, one row a step, that others are compared with bit for bit.
-class Invariance : public ::testing::Test {
+class Invariance : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr size_t kTokens = 6;
 
-  Invariance() : base_(RigOptions("native")) {
+  Invariance() : base_(RigOptions("native", GetParam())) {
     base_.view(0).tail_start = kTail;
     greedy_ = RunGreedy(&base_, 0, 1, kTokens);
   }
@@ -256,9 +272,9 @@ class Invariance : public ::testing::Test {
   std::vector<TokenId> greedy_;
 };
 
-TEST_F(Invariance, ChunksOfAnySize) {
+TEST_P(Invariance, ChunksOfAnySize) {
   for (const size_t chunk : {2u, 7u, 16u, 45u}) {
-    ModelRig::Options options = RigOptions("native");
+    ModelRig::Options options = RigOptions("native", GetParam());
     options.page_seed = chunk;
     options.block_tokens = chunk == 7 ? 64 : chunk == 16 ? 256 : 0;
     ModelRig rig(options);
@@ -268,17 +284,17 @@ TEST_F(Invariance, ChunksOfAnySize) {
   }
 }
 
-TEST_F(Invariance, DecodeRowsEqualPrefillRows) {
-  ModelRig rig(RigOptions("native"));
+TEST_P(Invariance, DecodeRowsEqualPrefillRows) {
+  ModelRig rig(RigOptions("native", GetParam()));
   rig.view(0).tail_start = kTail;
   rig.Run({{0, RowKind::kPrefill, 0, Cut(0, kTail), false}});
   rig.Run({{0, RowKind::kVerify, kTail, Cut(kTail, 45)}});
   ExpectSameBits(rig, 0);
 }
 
-TEST_F(Invariance, PassesOfAnySize) {
+TEST_P(Invariance, PassesOfAnySize) {
   for (const int rows : {1, 3, 44}) {
-    ModelRig::Options options = RigOptions("native");
+    ModelRig::Options options = RigOptions("native", GetParam());
     options.rows_per_pass = rows;
     ModelRig rig(options);
     rig.view(0).tail_start = kTail;
@@ -288,10 +304,10 @@ TEST_F(Invariance, PassesOfAnySize) {
 }
 
 // Slot 3 runs the golden prompt while slot 1 prefills another with another tail, in both orders.
-TEST_F(Invariance, MixedBatchesInAnyOrder) {
+TEST_P(Invariance, MixedBatchesInAnyOrder) {
   const std::vector<TokenId> prompt = Prompt();
   const std::vector<TokenId> other(prompt.rbegin(), prompt.rend());
-  ModelRig rig(RigOptions("native"));
+  ModelRig rig(RigOptions("native", GetParam()));
   rig.view(3).tail_start = kTail;
   rig.view(1).tail_start = 5;
   TokenId token = -1;
@@ -317,8 +333,8 @@ TEST_F(Invariance, MixedBatchesInAnyOrder) {
 }
 
 // Two groups of one sequence in one step, as a replay and its suffix would come.
-TEST_F(Invariance, GroupsOfOneSequenceInOneStep) {
-  ModelRig rig(RigOptions("native"));
+TEST_P(Invariance, GroupsOfOneSequenceInOneStep) {
+  ModelRig rig(RigOptions("native", GetParam()));
   rig.view(0).tail_start = kTail;
   rig.Run({{0, RowKind::kPrefill, 0, Cut(0, 12), false},
            {0, RowKind::kPrefill, 12, Cut(12, 33)},
@@ -326,8 +342,8 @@ TEST_F(Invariance, GroupsOfOneSequenceInOneStep) {
   ExpectSameBits(rig, 0);
 }
 
-TEST_F(Invariance, ExpertsInAnySlot) {
-  ModelRig::Options options = RigOptions("native");
+TEST_P(Invariance, ExpertsInAnySlot) {
+  ModelRig::Options options = RigOptions("native", GetParam());
   options.experts = ExpertMap::Identity(10, 8);
   for (auto& layer : options.experts.slot_of) std::reverse(layer.begin(), layer.end());
   options.experts.slot_of[4] = {3, 1, 7, 0, 2, 6, 5, 4};
@@ -338,15 +354,16 @@ TEST_F(Invariance, ExpertsInAnySlot) {
 }
 
 // Up to five drafts a step, right and then wrong: what is rejected leaves no trace in any ring.
-TEST_F(Invariance, DraftsChangeNothingButTheStepCount) {
+TEST_P(Invariance, DraftsChangeNothingButTheStepCount) {
   const std::vector<TokenId> want = Case("text.ideal").at("greedy");
   for (const size_t wrong : {1u, 3u, 5u, 6u}) {
-    ModelRig rig(RigOptions("native"));
+    ModelRig rig(RigOptions("native", GetParam()));
     std::vector<TokenId> have = {rig.Prefill(0, Prompt(), 16)};
     while (have.size() + 6 < want.size()) {
       std::vector<TokenId> input = {have.back()};
       for (size_t d = 1; d < 6; ++d) {
-        input.push_back(d < wrong ? want[have.size() + d - 1] : (want[have.size() + d - 1] + 1) % 280);
+        input.push_back(d < wrong ? want[have.size() + d - 1]
+                                  : (want[have.size() + d - 1] + 1) % 280);
       }
       const auto first = static_cast<Position>(Prompt().size() + have.size() - 1);
       const StepResult& result = rig.Run({{0, RowKind::kVerify, first, input}});
@@ -358,12 +375,15 @@ TEST_F(Invariance, DraftsChangeNothingButTheStepCount) {
 }
 
 // The decoder's windows begin at the tail, so that another tail start is another model of the text.
-TEST_F(Invariance, AnotherTailStartChangesTheAnswer) {
-  ModelRig rig(RigOptions("native"));
+TEST_P(Invariance, AnotherTailStartChangesTheAnswer) {
+  ModelRig rig(RigOptions("native", GetParam()));
   rig.view(0).tail_start = kTail + 20;
   RunGreedy(&rig, 0, 45, 1);
   EXPECT_NE(rig.logits(0, 44), base_.logits(0, 44));
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, Invariance, ::testing::Values("", "best"),
+                         [](const auto& info) { return *info.param == 0 ? "ref" : "cpu"; });
 
 TEST(DeepseekV41, KeepsWhatTheSpecificationCounts) {
   ModelRig rig(RigOptions("native"));
