@@ -96,8 +96,11 @@ struct GrpcNet {
     return "127.0.0.1:" + std::to_string(channel.listen_port());
   }
   bool AddressIsTaken(const std::string& address, Channel::Handler* handler) {
-    return ReasonOf(CreateGrpcChannel({.listen_address = address}, handler).status()) ==
-           Reason::kBadField;
+    const absl::Status status = CreateGrpcChannel({.listen_address = address}, handler).status();
+    EXPECT_NE(status.message().find(address + ": Address already in use"),
+              absl::string_view::npos)
+        << status;
+    return ReasonOf(status) == Reason::kBadField;
   }
 };
 

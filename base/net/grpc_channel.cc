@@ -9,12 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include <grpc/support/log.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/net/channel_frame.h"
+#include "base/net/listen_error.h"
 #include "base/runtime/clock.h"
 #include "base/stdx/check.h"
 
@@ -582,7 +584,8 @@ absl::Status GrpcChannel::Start() {
     builder.RegisterCallbackGenericService(&acceptor_);
     server_ = builder.BuildAndStart();
     if (!server_) {
-      return Error(Reason::kBadField, "cannot listen on " + address, "listen_address");
+      const std::string why = WhyNotListening(address);
+      return Error(Reason::kBadField, "cannot listen on " + address + ": " + why, "listen_address");
     }
   }
   shared_->loop->Post("channel heartbeat", [shared = shared_] {
@@ -674,6 +677,9 @@ void GrpcChannel::Shutdown() {
 absl::StatusOr<std::unique_ptr<Channel>> CreateGrpcChannel(Channel::Options options,
                                                            Channel::Handler* handler) {
   WEIR_CHECK(handler);
+  // What matters comes as a status. Whoever sets GRPC_VERBOSITY still hears gRPC itself.
+  gpr_log_verbosity_init();
+  if (!gpr_should_log(GPR_LOG_SEVERITY_INFO)) gpr_set_log_function([](gpr_log_func_args*) {});
   auto shared = std::make_shared<Shared>();
   std::unique_ptr<Loop> own_loop;
   if (!options.loop) {
