@@ -8,6 +8,7 @@
 #include "base/runtime/gate.h"
 #include "base/runtime/loop.h"
 #include "base/runtime/pool.h"
+#include "base/runtime/stall_digest.h"
 #include "gtest/gtest.h"
 
 namespace weir {
@@ -29,6 +30,21 @@ auto On(Loop& loop, F task) {
   auto result = packaged.get_future();
   loop.Post("test", [&] { packaged(); });
   return result.get();
+}
+
+TEST(StallDigest, TellsOfLongOnesOnceInAWhile) {
+  StallDigest digest;
+  const Instant start{};
+  EXPECT_FALSE(digest.Add(start, Millis(99)));
+  const auto first = digest.Add(start, Millis(100));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->count, 1u);
+  EXPECT_FALSE(digest.Add(start + Millis(1), Millis(300)));
+  EXPECT_FALSE(digest.Add(start + Millis(9999), Millis(200)));
+  const auto second = digest.Add(start + Millis(10000), Millis(150));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->count, 3u);
+  EXPECT_EQ(second->max, Millis(300));
 }
 
 TEST(Loop, RunsPostedTasksInOrderOnItsThread) {
