@@ -124,6 +124,7 @@ void DecodeCore::Impl::Handle(const StepDone& event) {
     const StepRow& row = plan_.rows[i];
     Sequence* s = At(row.slot);
     s->in_step = false;
+    if (counts) counters_.rows_computed += row.count;
     if (s->phase == Phase::kEnding) {
       WEIR_REACHED("decode: ended during a step");
       FreeIfIdle(s);

@@ -276,8 +276,11 @@ void EngineService::HandleMessage(Instant now, PeerId from, const pb::Envelope& 
     return;
   }
   if (message.has_hello_refused()) {
+    if (!peer.router.empty()) ++refusals_[peer.router];
     Log(LogLevel::kWarn, "a peer refused this engine",
-        {{"peer", peer.router}, {"why", message.hello_refused().failure().message()}});
+        {{"peer", peer.router},
+         {"why", message.hello_refused().failure().message()},
+         {"next_try_s", Seconds(RedialPause(peer.router))}});
     LosePeer(now, from);
     return;
   }
@@ -286,7 +289,20 @@ void EngineService::HandleMessage(Instant now, PeerId from, const pb::Envelope& 
     LosePeer(now, from);
     return;
   }
+  if (!refusals_.empty() && refusals_.erase(peer.router) > 0) LogRouter("router connected", peer);
   Deliver(now, Received{peer.instance, message});
+}
+
+void EngineService::LogRouter(const char* what, const Peer& router) const {
+  Log(LogLevel::kInfo, what, {{"engine", options_.name}, {"address", router.router}});
+}
+
+// A refusal is a matter of configuration: it stays, and is not worth a line every second.
+Duration EngineService::RedialPause(const std::string& router) const {
+  const auto found = refusals_.find(router);
+  if (found == refusals_.end()) return options_.redial_after;
+  const int64_t doublings = std::min<uint32_t>(found->second - 1, 16);
+  return std::min(options_.redial_after * (int64_t{1} << doublings), options_.redial_max);
 }
 
 absl::Status EngineService::CheckHello(const pb::Hello& hello) const {
@@ -343,7 +359,10 @@ void EngineService::HandleHello(Instant now, Peer& peer, const pb::Hello& hello)
   peer.hello_deadline = kNever;
   peer_of_[instance] = peer.id;
   arena_of_[instance] = hello.arena();
-  if (peer.role == Role::kRouter) routers_up_.fetch_add(1, std::memory_order_relaxed);
+  if (peer.role == Role::kRouter) {
+    routers_up_.fetch_add(1, std::memory_order_relaxed);
+    if (!refusals_.contains(peer.router)) LogRouter("router connected", peer);
+  }
   Deliver(now, PeerUp{instance, peer.role, hello.arena()});
 }
 
@@ -359,10 +378,11 @@ void EngineService::LosePeer(Instant now, PeerId id, LinkEnd end) {
   } else {
     peers_.erase(found);
     channel_->Close(id);
-    if (!lost.router.empty()) redials_.push_back({now + options_.redial_after, lost.router});
+    if (!lost.router.empty()) redials_.push_back({now + RedialPause(lost.router), lost.router});
   }
   if (lost.instance.value != 0 && lost.role == Role::kRouter) {
     routers_up_.fetch_sub(1, std::memory_order_relaxed);
+    if (!refusals_.contains(lost.router)) LogRouter("router lost; it is dialled again", lost);
   }
   const InstanceId instance = lost.instance.value != 0 ? lost.instance : lost.dialled_for;
   if (instance.value == 0) return;

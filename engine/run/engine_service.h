@@ -77,6 +77,7 @@ struct EngineServiceOptions {
   // From a dial, or a link, to a good Hello. The peer says it between steps, which may be long.
   Duration dial_timeout = std::chrono::seconds(20);
   Duration redial_after = std::chrono::seconds(1);  // pause before a dropped router is dialled anew
+  Duration redial_max = std::chrono::seconds(30);   // of one that refuses; the pause doubles up to it
   size_t inbox_capacity = 16384;
   std::function<void()> on_poisoned;
   TracePointSink* trace = nullptr;  // borrowed; null: nothing is recorded
@@ -174,6 +175,8 @@ class EngineService final : private Channel::Handler {
   void PollTransfer(Instant now);
   void TraceStepDone(const StepPlan& plan, Instant begun, Instant done) const;
   void TraceFetchDone(const FetchTrace& fetch, Instant now) const;
+  Duration RedialPause(const std::string& router) const;
+  void LogRouter(const char* what, const Peer& router) const;
   void RunStep(Instant now);
   void CheckDials(Instant now);
   void Publish(Instant now);
@@ -212,6 +215,7 @@ class EngineService final : private Channel::Handler {
   std::vector<PeerId> refused_peers_;
   std::vector<InstanceId> refused_dials_;
   std::vector<Redial> redials_;
+  absl::flat_hash_map<std::string, uint32_t> refusals_;  // in a row, by address of the router
   Instant published_at_{};
 };
 

@@ -127,6 +127,7 @@ class EngineServiceTest : public testing::Test {
     options.core = std::make_unique<WritingCore>(&diary_);
     options.dial_timeout = hello_within;
     options.redial_after = Millis(1);
+    options.redial_max = Millis(4);
     options.make_channel = [this](Channel::Options channel, Channel::Handler* handler) {
       return hub_.Create(std::move(channel), handler);
     };
@@ -160,6 +161,21 @@ TEST_F(EngineServiceTest, RouterThatDoesNotTakeTheProtocolIsAskedAgainAndAgain) 
   router.SayLoad(0);
   EXPECT_TRUE(diary_.Wait(&Diary::links_up, 2));
   EXPECT_EQ(diary_.Get(&Diary::peers_up), 0);
+}
+
+TEST_F(EngineServiceTest, RouterThatRefusesIsAskedAgainAndMayTakeItThen) {
+  Peer router(&hub_, &diary_, kRouter, 1, pb::ROLE_KIND_ROUTER);
+  Start(kLimit, {kRouter});
+  pb::Envelope refusal;
+  refusal.mutable_hello_refused()->mutable_failure()->set_message("another checkpoint");
+  for (int i = 1; i <= 4; ++i) {
+    ASSERT_TRUE(diary_.Wait(&Diary::links_up, i));
+    router.Say(refusal.SerializeAsString());
+    ASSERT_TRUE(diary_.Wait(&Diary::peers_down, i));
+  }
+  ASSERT_TRUE(diary_.Wait(&Diary::links_up, 5));
+  router.SayLoad(0);
+  EXPECT_TRUE(diary_.Wait(&Diary::messages, 1));
 }
 
 TEST_F(EngineServiceTest, PeerWithoutHelloIsDroppedInTime) {
