@@ -75,8 +75,6 @@ std::string ServerErrorBody(int status, std::string_view message) {
   return body;
 }
 
-std::string_view NameOf(Role role) { return role == Role::kPrefill ? "prefill" : "decode"; }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Create(
@@ -89,9 +87,8 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Create(
 RouterService::RouterService(RouterServiceOptions options)
     : options_(std::move(options)),
       loop_({.name = "router",
-             .on_stall = [](std::string_view loop, std::string_view callback, Duration took) {
-               Log(LogLevel::kWarn, "a callback held the loop up",
-                   {{"loop", loop}, {"callback", callback}, {"ms", Seconds(took) * 1e3}});
+             .on_stall = [this](std::string_view, std::string_view callback, Duration took) {
+               WarnOfStall(callback, took);
              }}) {
   FillDefaults(&options_.config);
   if (options_.listen_address.empty()) options_.listen_address = options_.config.peer_address();
@@ -177,6 +174,7 @@ void RouterService::Drain(Instant deadline, Task drained) {
   draining_ = true;
   loop_.Post("drain", [this, deadline, drained = std::move(drained)]() mutable {
     drained_ = std::move(drained);
+    failed_before_drain_ = dispatcher_->core().state().failed;
     dispatcher_->Enqueue(DrainRequested{deadline});
     front_->Drain([this] {
       // Connections whose answer is through may still have bytes to send.
@@ -189,7 +187,11 @@ void RouterService::Drain(Instant deadline, Task drained) {
 }
 
 void RouterService::FinishDrain() {
-  if (Task drained = std::exchange(drained_, nullptr)) drained();
+  Task drained = std::exchange(drained_, nullptr);
+  if (!drained) return;
+  const uint64_t failed = dispatcher_->core().state().failed - failed_before_drain_;
+  if (failed > 0) Log(LogLevel::kWarn, "the drain cut answers off", {{"answers", failed}});
+  drained();
 }
 
 void RouterService::Reload(const pb::RouterConfig& config) {
@@ -227,7 +229,7 @@ void RouterService::OnDown(PeerId peer, const absl::Status& why) {
   const auto current = peer_of_.find(instance);
   if (current == peer_of_.end() || current->second != peer) return;
   peer_of_.erase(current);
-  Log(LogLevel::kWarn, "engine lost", {{"instance", instance.value}, {"why", why}});
+  LogLeaving(instance, why);
   dispatcher_->Enqueue(PeerDown{instance});
 }
 
@@ -272,9 +274,41 @@ void RouterService::OnHello(PeerId peer, const pb::Hello& hello) {
   }
   links_[peer].instance = instance;
   peer_of_[instance] = peer;
-  Log(LogLevel::kInfo, "engine registers",
-      {{"instance", instance.value}, {"name", hello.name()}, {"build", hello.build()}});
   dispatcher_->Feed(PeerUp{instance, hello});
+  const InstanceView* view = dispatcher_->fleet().view().Find(instance);
+  if (view == nullptr) return;  // refused: SendTo has said so
+  Log(LogLevel::kInfo, "engine registers",
+      {{"role", NameOf(view->role)},
+       {"address", view->address},
+       {"instance", instance.value},
+       {"build", hello.build()}});
+}
+
+void RouterService::LogLeaving(InstanceId instance, const absl::Status& why) const {
+  const InstanceView* view = dispatcher_->fleet().view().Find(instance);
+  if (view == nullptr) return;
+  if (view->health == Health::kDraining) {
+    Log(LogLevel::kInfo, "engine left",
+        {{"role", NameOf(view->role)},
+         {"address", view->address},
+         {"instance", instance.value},
+         {"drained", "true"}});
+    return;
+  }
+  Log(LogLevel::kWarn, "engine lost",
+      {{"role", NameOf(view->role)},
+       {"address", view->address},
+       {"instance", instance.value},
+       {"why", why}});
+}
+
+void RouterService::WarnOfStall(std::string_view callback, Duration took) {
+  const std::optional<StallDigest::Summary> summary = stalls_.Add(Now(), took);
+  if (!summary) return;
+  Log(LogLevel::kWarn, "callbacks held the router's loop up",
+      {{"count", summary->count},
+       {"max_ms", static_cast<int64_t>(summary->max / Millis(1))},
+       {"last", callback}});
 }
 
 void RouterService::Refuse(PeerId peer, const absl::Status& why) {
@@ -296,6 +330,7 @@ void RouterService::CloseSoon(PeerId peer) {
   if (current != peer_of_.end() && current->second == peer) {
     const InstanceId instance = current->first;
     peer_of_.erase(current);
+    LogLeaving(instance, Error(Reason::kPeerLost, "the router ended its link"));
     dispatcher_->Enqueue(PeerDown{instance});
   }
   loop_.After("close link", kRefusedGrace, [this, peer] {
@@ -325,7 +360,7 @@ void RouterService::Settled() {
   const FleetView& fleet = dispatcher_->fleet().view();
   if (fleet.version() != fleet_seen_) {
     fleet_seen_ = fleet.version();
-    complete_ = fleet.CountOf(Role::kPrefill) > 0 && fleet.CountOf(Role::kDecode) > 0;
+    complete_ = fleet.WhyNone(Role::kPrefill).empty() && fleet.WhyNone(Role::kDecode).empty();
   }
   ArmTimer();
 }
@@ -369,7 +404,10 @@ void RouterService::SilenceTurn() {
 void RouterService::AddConditions() {
   options_.watch->Require([this]() -> std::string {
     if (draining_ && !IsPlanted(Planted::kReadyLies)) return "the router is draining";
-    return complete_ ? "" : "no engine of each role is registered yet";
+    if (complete_) return "";
+    const FleetView& fleet = dispatcher_->fleet().view();
+    const std::string why = fleet.WhyNone(Role::kDecode);
+    return why.empty() ? fleet.WhyNone(Role::kPrefill) : why;
   });
 }
 

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/net/channel.h"
@@ -20,6 +22,7 @@
 #include "base/obs/metrics.h"
 #include "base/runtime/loop.h"
 #include "base/runtime/pool.h"
+#include "base/runtime/stall_digest.h"
 #include "proto/config.pb.h"
 #include "router/front/dispatcher.h"
 
@@ -58,7 +61,7 @@ class RouterService final : private Channel::Handler {
 
   int http_port() const { return server_->port(); }
   int peer_port() const { return channel_->listen_port(); }
-  // Engines of both roles are registered and no drain is under way. Any thread.
+  // Engines of both roles take work and no drain is under way. Any thread.
   bool ready() const { return !draining_ && complete_; }
 
  private:
@@ -82,6 +85,8 @@ class RouterService final : private Channel::Handler {
   void OnHello(PeerId peer, const v1::Hello& hello);
   void Refuse(PeerId peer, const absl::Status& why);
   void CloseSoon(PeerId peer);
+  void LogLeaving(InstanceId instance, const absl::Status& why) const;
+  void WarnOfStall(std::string_view callback, Duration took);
   void SendTo(InstanceId to, const v1::Envelope& message);
   void Settled();
   void ArmTimer();
@@ -107,6 +112,8 @@ class RouterService final : private Channel::Handler {
   Loop::TimerId timer_ = 0;
   Instant armed_ = kNever;
   uint64_t fleet_seen_ = 0;
+  uint64_t failed_before_drain_ = 0;
+  StallDigest stalls_;
   Task drained_;
   std::optional<Metrics::Histogram> first_token_;
 

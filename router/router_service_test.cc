@@ -37,6 +37,12 @@ class Engine final : public Channel::Handler {
     std::unique_lock lock(mu_);
     return changed_.wait_for(lock, kLimit, [this] { return refused_; });
   }
+  void Report(bool draining) {
+    pb::Envelope message;
+    message.mutable_load()->set_draining(draining);
+    std::lock_guard lock(mu_);
+    EXPECT_TRUE(channel_->Send(peer_, message.SerializeAsString()));
+  }
   std::string refusal() {
     std::lock_guard lock(mu_);
     return refusal_;
@@ -44,6 +50,10 @@ class Engine final : public Channel::Handler {
 
  private:
   void OnUp(PeerId peer, std::string_view) override {
+    {
+      std::lock_guard lock(mu_);
+      peer_ = peer;
+    }
     pb::Envelope message;
     pb::Hello* hello = message.mutable_hello();
     hello->set_protocol_min(protocol_);
@@ -89,6 +99,7 @@ class Engine final : public Channel::Handler {
   const int hellos_;
   std::mutex mu_;
   std::condition_variable changed_;
+  PeerId peer_;               // guarded by mu_
   bool refused_ = false;      // guarded by mu_
   std::string refusal_;       // guarded by mu_
   std::unique_ptr<Channel> channel_;
@@ -206,6 +217,21 @@ TEST_F(SilentRouterServiceTest, GivesUpAnEngineThatReportsNothing) {
   Engine hung(&hub_, 11, pb::ROLE_KIND_PREFILL);
   ASSERT_TRUE(hung.WaitRefused());
   EXPECT_EQ(hung.refusal(), "the engine reported nothing for 100 ms");
+}
+
+TEST_F(RouterServiceTest, AnEngineThatDrainsDoesNotMakeItReady) {
+  Engine prefill(&hub_, 11, pb::ROLE_KIND_PREFILL);
+  Engine decode(&hub_, 21, pb::ROLE_KIND_DECODE);
+  ASSERT_TRUE(WaitReady());
+  decode.Report(/*draining=*/true);
+  HttpAnswer answer{};
+  for (const Instant end = Now() + kLimit; answer.status != 503 && Now() < end;) {
+    answer = Fetch("/health/ready");
+  }
+  EXPECT_EQ(answer.body, "no decode engine takes work (1 is draining)\n");
+  EXPECT_FALSE(service_->ready());
+  decode.Report(/*draining=*/false);
+  EXPECT_TRUE(WaitReady());
 }
 
 TEST_F(RouterServiceTest, DrainWithNothingRunningIsThroughAtOnce) {

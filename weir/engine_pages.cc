@@ -17,43 +17,45 @@ constexpr Duration kStepBound = std::chrono::seconds(10);
 
 uint32_t Sum(const uint32_t (&parts)[engine::kPartCount]) { return parts[0] + parts[1]; }
 
+enum class Kind : uint8_t { kGauge, kSum, kFlag };  // a sum only rises
+
 // Every number of an engine once: its name and how to read it, for both pages.
 struct Field {
   const char* name;  // in /debug/state; metrics prefix "weir_engine_" and, for sums, add "_total"
   const char* help;
-  bool sum;  // only rises
+  Kind kind;
   double (*read)(const EngineState&);
 };
 
 constexpr Field kFields[] = {
-    {"slots", "Slots there are.", false, [](const EngineState& s) -> double { return s.slots_total; }},
-    {"slots_used", "Slots taken by a sequence.", false,
+    {"slots", "Slots there are", Kind::kGauge, [](const EngineState& s) -> double { return s.slots_total; }},
+    {"slots_used", "Slots taken by a sequence", Kind::kGauge,
      [](const EngineState& s) -> double { return s.slots_used; }},
-    {"pages", "KV pages there are, both parts.", false,
+    {"pages", "KV pages there are, both parts", Kind::kGauge,
      [](const EngineState& s) -> double { return Sum(s.pages_total); }},
-    {"pages_used", "KV pages held by sequences.", false,
+    {"pages_used", "KV pages held by sequences", Kind::kGauge,
      [](const EngineState& s) -> double { return Sum(s.pages_used); }},
-    {"pages_retained", "KV pages kept for a new attempt, given up when needed.", false,
+    {"pages_retained", "KV pages kept for a new attempt, given up when needed", Kind::kGauge,
      [](const EngineState& s) -> double { return Sum(s.pages_retained); }},
-    {"leases", "Leases held for routers.", false,
+    {"leases", "Leases held for routers", Kind::kGauge,
      [](const EngineState& s) -> double { return s.leases; }},
-    {"queued", "Requests waiting for room.", false,
+    {"queued", "Requests waiting for room", Kind::kGauge,
      [](const EngineState& s) -> double { return s.queued; }},
-    {"fetches", "Reads of peers' pages under way.", false,
+    {"fetches", "Reads of peers' pages under way", Kind::kGauge,
      [](const EngineState& s) -> double { return s.fetches; }},
-    {"draining", "1 while draining.", false,
+    {"draining", "1 while draining", Kind::kFlag,
      [](const EngineState& s) -> double { return s.draining ? 1 : 0; }},
-    {"steps", "Model steps.", true,
+    {"steps", "Model steps", Kind::kSum,
      [](const EngineState& s) -> double { return static_cast<double>(s.steps); }},
-    {"rows_computed", "Token rows computed.", true,
+    {"rows_computed", "Token rows computed", Kind::kSum,
      [](const EngineState& s) -> double { return static_cast<double>(s.rows_computed); }},
-    {"tokens_emitted", "Tokens that left the engine.", true,
+    {"tokens_emitted", "Tokens that left the engine", Kind::kSum,
      [](const EngineState& s) -> double { return static_cast<double>(s.tokens_emitted); }},
-    {"cancelled", "Sequences withdrawn.", true,
+    {"cancelled", "Sequences withdrawn", Kind::kSum,
      [](const EngineState& s) -> double { return static_cast<double>(s.cancelled); }},
-    {"preempted", "Sequences that gave way for want of pages.", true,
+    {"preempted", "Sequences that gave way for want of pages", Kind::kSum,
      [](const EngineState& s) -> double { return static_cast<double>(s.preempted); }},
-    {"orphans", "Messages about requests that nobody knew.", true,
+    {"orphans", "Messages about requests that nobody knew", Kind::kSum,
      [](const EngineState& s) -> double { return static_cast<double>(s.orphans); }},
 };
 
@@ -65,17 +67,17 @@ void ShowEngine(engine::EngineService* engine, Metrics* metrics, ProgressWatch* 
   std::vector<std::pair<const Field*, Metrics::Counter>> counters;
   for (const Field& field : kFields) {
     const std::string name = absl::StrCat("weir_engine_", field.name);
-    if (field.sum) {
+    if (field.kind == Kind::kSum) {
       counters.emplace_back(&field, metrics->AddCounter(name + "_total", field.help, labels));
     } else {
       gauges.emplace_back(&field, metrics->AddGauge(name, field.help, labels));
     }
   }
   Metrics::Counter bytes_shm = metrics->AddCounter(
-      "weir_transfer_bytes_total", "KV bytes read from peers.",
+      "weir_transfer_bytes_total", "KV bytes read from peers",
       {{"role", engine->name()}, {"by", "shm"}});
   Metrics::Counter bytes_ucx = metrics->AddCounter(
-      "weir_transfer_bytes_total", "KV bytes read from peers.",
+      "weir_transfer_bytes_total", "KV bytes read from peers",
       {{"role", engine->name()}, {"by", "ucx"}});
   metrics->OnScrape([engine, gauges, counters, bytes_shm, bytes_ucx]() mutable {
     const EngineState state = engine->state();
@@ -98,7 +100,13 @@ std::string EngineStateJson(const engine::EngineService& engine) {
   const EngineState state = engine.state();
   std::string out = absl::StrCat("{\"instance\":\"", engine.instance().value, "\"");
   for (const Field& field : kFields) {
-    absl::StrAppend(&out, ",\"", field.name, "\":", static_cast<uint64_t>(field.read(state)));
+    const auto value = static_cast<uint64_t>(field.read(state));
+    absl::StrAppend(&out, ",\"", field.name, "\":");
+    if (field.kind == Kind::kFlag) {
+      absl::StrAppend(&out, value != 0 ? "true" : "false");
+    } else {
+      absl::StrAppend(&out, value);
+    }
   }
   const kv::TransferStats transfer = engine.transfer_stats();
   absl::StrAppend(&out, ",\"transfer_bytes_shm\":", transfer.bytes_shm,

@@ -66,8 +66,13 @@ absl::StatusOr<Route> ChooseRoute(const RouteInputs& inputs, const FleetView& fl
         ChooseLeastLoaded(inputs, fleet, Role::kPrefill, inputs.avoided_prefill, random);
   }
   if (route.prefill.value != 0 && route.decode.value != 0) return route;
-  const std::string role = route.decode.value == 0 ? "decode" : "prefill";
-  return Error(Reason::kNoCapacity, "no " + role + " engine is ready to take the request");
+  const Role lacking = route.decode.value == 0 ? Role::kDecode : Role::kPrefill;
+  std::string why = fleet.WhyNone(lacking);
+  if (why.empty()) {
+    why = "no " + std::string(NameOf(lacking)) + " engine that takes work can hold " +
+          std::to_string(inputs.tokens_max) + " tokens";
+  }
+  return Error(Reason::kNoCapacity, why);
 }
 
 }  // namespace weir::router

@@ -65,7 +65,9 @@ TEST_F(RouteTest, NeverADrainingOneAndNoneIsAnAnswer) {
   fleet_.Report(kP1, draining);
   EXPECT_EQ(Choose({.preferred_prefill = kP1}).prefill, kP2);
   fleet_.Report(kP2, draining);
-  EXPECT_EQ(ReasonOf(ChooseRoute({}, fleet_.view(), &random_).status()), Reason::kNoCapacity);
+  const absl::Status status = ChooseRoute({}, fleet_.view(), &random_).status();
+  EXPECT_EQ(ReasonOf(status), Reason::kNoCapacity);
+  EXPECT_EQ(status.message(), "no prefill engine takes work (2 are draining)");
 }
 
 TEST_F(RouteTest, AvoidedOnlyWhileThereIsAnother) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/stdx/hash.h"
 #include "router/limits.h"
@@ -126,7 +127,8 @@ bool FleetCore::Lose(InstanceId instance) {
 bool FleetCore::Report(InstanceId instance, const pb::LoadReport& report) {
   InstanceView* view = FindMutable(instance);
   if (view == nullptr) return false;
-  view->health = report.draining() ? Health::kDraining : Health::kReady;
+  const Health health = report.draining() ? Health::kDraining : Health::kReady;
+  if (std::exchange(view->health, health) != health) view_.version_ += 1;
   const uint64_t block = std::max<uint32_t>(geometry_ ? geometry_->block_tokens() : 1, 1);
   Load& load = view->load;
   load.slots_total = report.slots_total();

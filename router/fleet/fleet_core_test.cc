@@ -56,6 +56,22 @@ TEST(FleetCore, SaysInWhatAnEngineDiffers) {
   EXPECT_EQ(fleet.view().instances().size(), 1u);
 }
 
+TEST(FleetCore, SaysWhyNoEngineOfARoleTakesWork) {
+  FleetCore fleet;
+  EXPECT_EQ(fleet.view().WhyNone(Role::kDecode), "no decode engine is registered");
+  ASSERT_TRUE(fleet.Register(InstanceId{1}, HelloOf(pb::ROLE_KIND_DECODE)).ok());
+  EXPECT_EQ(fleet.view().WhyNone(Role::kDecode), "");
+  const uint64_t version = fleet.view().version();
+  pb::LoadReport report;
+  report.set_draining(true);
+  fleet.Report(InstanceId{1}, report);
+  EXPECT_EQ(fleet.view().WhyNone(Role::kDecode), "no decode engine takes work (1 is draining)");
+  EXPECT_NE(fleet.view().version(), version);
+  report.set_draining(false);
+  fleet.Report(InstanceId{1}, report);
+  EXPECT_EQ(fleet.view().WhyNone(Role::kDecode), "");
+}
+
 TEST(FleetCore, TokenizersMustAgreeWhereBothHaveOne) {
   FleetCore fleet;
   ASSERT_TRUE(fleet.Register(InstanceId{1}, HelloOf(pb::ROLE_KIND_DECODE)).ok());

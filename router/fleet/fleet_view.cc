@@ -5,6 +5,8 @@
 
 namespace weir::router {
 
+std::string_view NameOf(Role role) { return role == Role::kPrefill ? "prefill" : "decode"; }
+
 const InstanceView* FleetView::Find(InstanceId id) const {
   const auto found = std::lower_bound(
       instances_.begin(), instances_.end(), id,
@@ -16,6 +18,19 @@ uint32_t FleetView::CountOf(Role role) const {
   uint32_t count = 0;
   for (const InstanceView& instance : instances_) count += instance.role == role ? 1 : 0;
   return count;
+}
+
+std::string FleetView::WhyNone(Role role) const {
+  uint32_t draining = 0;
+  for (const InstanceView& instance : instances_) {
+    if (instance.role != role) continue;
+    if (instance.health == Health::kReady) return {};
+    ++draining;
+  }
+  const std::string engine = "no " + std::string(NameOf(role)) + " engine ";
+  if (draining == 0) return engine + "is registered";
+  return engine + "takes work (" + std::to_string(draining) +
+         (draining == 1 ? " is" : " are") + " draining)";
 }
 
 uint32_t FleetView::SequenceTokensMax(Role role) const {

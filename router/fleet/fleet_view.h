@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/stdx/ids.h"
@@ -50,14 +51,19 @@ struct InstanceView {
   uint32_t sequence_tokens_max = 0;  // longest sequence its pools can hold; 0 = not told
 };
 
+// Of an engine's role, as in configuration and labels.
+std::string_view NameOf(Role role);
+
 class FleetView {
  public:
   const InstanceView* Find(InstanceId id) const;
   const std::vector<InstanceView>& instances() const { return instances_; }
   uint32_t CountOf(Role role) const;
+  // Empty when some instance of the role takes work, else a sentence that says why none does.
+  std::string WhyNone(Role role) const;
   // Longest sequence that some instance of the role can hold; 0 when there is none of the role.
   uint32_t SequenceTokensMax(Role role) const;
-  // Moves whenever an instance comes or goes.
+  // Moves whenever an instance comes, goes, or begins or ends to drain.
   uint64_t version() const { return version_; }
 
  private:

@@ -38,6 +38,12 @@ Reason ReasonOfEngine(uint32_t number) {
   }
 }
 
+std::string WhyNoFleet(const FleetView& fleet) {
+  std::string why = fleet.WhyNone(Role::kDecode);
+  if (why.empty()) why = fleet.WhyNone(Role::kPrefill);
+  return why.empty() ? std::string("no engine takes the request") : why;
+}
+
 }  // namespace
 
 RequestFsm::RequestFsm(Options options, TokenJournal journal)
@@ -59,7 +65,7 @@ void RequestFsm::TryAttempt(const FsmContext& context) {
   inputs.avoided_decode = avoided_decode_;
   absl::StatusOr<Route> route =
       bounded_ ? ChooseRoute(inputs, context.fleet->view(), context.random)
-               : Error(Reason::kNoCapacity, "no engine is ready to take the request");
+               : Error(Reason::kNoCapacity, WhyNoFleet(context.fleet->view()));
   if (!route.ok()) {
     if (absent_since_ == kNever) absent_since_ = context.now;
     if (started()) WEIR_REACHED("fsm: running request waits for an engine");
