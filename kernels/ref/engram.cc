@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/stdx/bytes.h"
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/formats.h"
@@ -20,10 +21,10 @@ void LookBack(const EngramRowsArgs& args, int64_t r, int64_t* ids) {
   bool dead = false;
   for (int32_t k = 0; k < args.ngram; ++k) {
     dead = dead || k > position;
-    const int32_t id =
-        dead ? -1
-             : *reinterpret_cast<const int32_t*>(
-                   RecentRow(*args.rows, args.id, args.history, r, position - k));
+    int32_t id = -1;
+    if (!dead) {
+      id = LoadAs<int32_t>(RecentRow(*args.rows, args.id, args.history, r, position - k));
+    }
     dead = dead || id < 0;
     ids[k] = dead ? args.pad : id;
   }
@@ -33,9 +34,9 @@ float TableAt(const Table& table, int64_t row, int64_t col) {
   const int64_t index = row * table.cols + col;
   switch (table.dtype) {
     case DType::kF32:
-      return As<const float>(table.values)[index];
+      return LoadAs<float>(As<const std::byte>(table.values) + index * 4);
     case DType::kBf16:
-      return Bf16ToFloat(As<const uint16_t>(table.values)[index]);
+      return Bf16ToFloat(LoadAs<uint16_t>(As<const std::byte>(table.values) + index * 2));
     default:
       break;
   }
