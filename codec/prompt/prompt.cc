@@ -26,8 +26,19 @@ absl::Status NoText(std::string_view param) {
 }
 
 // Appends the control token with this spelling where the vocabulary has it.
-void AddControl(const Vocab& vocab, std::string_view spelling, std::vector<TokenId>* ids) {
-  if (const auto id = vocab.FindAdded(spelling)) ids->push_back(*id);
+void AddControl(const Vocab& vocab, std::string_view spelling, Segments* segments) {
+  if (const auto id = vocab.FindAdded(spelling)) segments->Token(*id);
+}
+
+// Who may share tokenized text with whom: what isolates caches.
+std::string DomainOf(const ChatRequest& request) {
+  std::string domain;
+  for (const std::string* part : {&request.tenant, &request.user, &request.cache_salt}) {
+    domain += std::to_string(part->size());
+    domain += ':';
+    domain += *part;
+  }
+  return domain;
 }
 
 }  // namespace
@@ -57,9 +68,11 @@ std::shared_ptr<const Renderer> Renderer::WithoutChat(std::shared_ptr<const Toke
       new Renderer(std::move(tokenizer), nullptr, model_vocab_size));
 }
 
-absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_max) const {
+absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_max,
+                                        PromptHistory* history) const {
   WEIR_TRY(CheckBiases(request.sampling, model_vocab_size_));
-  auto prompt = request.api == Api::kChat ? RenderChat(request) : RenderRaw(request);
+  auto prompt = request.api == Api::kChat ? RenderChat(request, history)
+                                           : RenderRaw(request, history);
   if (!prompt.ok()) return prompt.status();
   if (prompt->ids.size() > ids_max) {
     return Error(Reason::kTooLong,
@@ -70,24 +83,29 @@ absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_m
   return prompt;
 }
 
-absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request) const {
+absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request,
+                                            PromptHistory* history) const {
   if (template_ == nullptr) return NoText("messages");
   WEIR_ASSIGN(Rendered rendered, template_->Render(request.conversation));
   Prompt prompt;
   prompt.start = rendered.start;
   prompt.tools = rendered.tools;
   prompt.thinking = rendered.thinking;
-  for (const Segments::Piece& piece : rendered.segments.pieces()) {
-    if (piece.token >= 0) {
-      prompt.ids.push_back(piece.token);
-    } else {
-      tokenizer_->Encode(rendered.segments.TextOf(piece), &prompt.ids);
-    }
-  }
+  Tokenize(rendered.segments, request, history, &prompt);
   return prompt;
 }
 
-absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request) const {
+void Renderer::Tokenize(const Segments& segments, const ChatRequest& request,
+                        PromptHistory* history, Prompt* prompt) const {
+  if (history != nullptr) {
+    prompt->known = history->Encode(*tokenizer_, segments, DomainOf(request), &prompt->ids);
+  } else {
+    EncodeSegments(*tokenizer_, segments, &prompt->ids);
+  }
+}
+
+absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request,
+                                           PromptHistory* history) const {
   if (!request.raw) return Error(Reason::kBadField, "`prompt` is required", "prompt");
   Prompt prompt;
   prompt.start = AnswerStart::kRaw;
@@ -109,21 +127,23 @@ absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request) const {
   if (!tokenizer_->can_encode()) return NoText("prompt");
   const auto& text = std::get<std::string>(request.raw->prompt);
   const Vocab& vocab = tokenizer_->vocab();
-  AddControl(vocab, kBosToken, &prompt.ids);
+  Segments segments;
+  AddControl(vocab, kBosToken, &segments);
   if (request.raw->suffix) {
     // Prefix, suffix, then the middle, as the models were trained.
     if (!vocab.FindAdded(kFimBeginToken) || !vocab.FindAdded(kFimHoleToken) ||
         !vocab.FindAdded(kFimEndToken)) {
       return Error(Reason::kBadField, "`suffix` is not supported by this model", "suffix");
     }
-    AddControl(vocab, kFimBeginToken, &prompt.ids);
-    tokenizer_->Encode(text, &prompt.ids);
-    AddControl(vocab, kFimHoleToken, &prompt.ids);
-    tokenizer_->Encode(*request.raw->suffix, &prompt.ids);
-    AddControl(vocab, kFimEndToken, &prompt.ids);
-    return prompt;
+    AddControl(vocab, kFimBeginToken, &segments);
+    segments.Text(text);
+    AddControl(vocab, kFimHoleToken, &segments);
+    segments.Text(*request.raw->suffix);
+    AddControl(vocab, kFimEndToken, &segments);
+  } else {
+    segments.Text(text);
   }
-  tokenizer_->Encode(text, &prompt.ids);
+  Tokenize(segments, request, history, &prompt);
   if (prompt.ids.empty()) return Error(Reason::kBadField, "`prompt` must not be empty", "prompt");
   return prompt;
 }

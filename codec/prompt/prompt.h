@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/stdx/ids.h"
 #include "codec/conversation/conversation.h"
+#include "codec/prompt/history.h"
 #include "codec/template/template.h"
 #include "codec/token/tokenizer.h"
 
@@ -22,6 +23,7 @@ struct Prompt {
   AnswerStart start = AnswerStart::kContent;
   ToolSyntax tools = ToolSyntax::kNone;
   bool thinking = false;  // the answer may have a reasoning part
+  std::shared_ptr<const KnownText> known;  // for PromptHistory::AddAnswer; may be null
 };
 
 class Renderer {
@@ -34,7 +36,9 @@ class Renderer {
                                                      TokenId model_vocab_size);
 
   // Fails with kBadField (naming the field) or kTooLong when the ids exceed `ids_max`.
-  absl::StatusOr<Prompt> Render(const ChatRequest& request, size_t ids_max) const;
+  // With a history, which may be null, only text that it does not know is tokenized.
+  absl::StatusOr<Prompt> Render(const ChatRequest& request, size_t ids_max,
+                                PromptHistory* history = nullptr) const;
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   const Template* chat_template() const { return template_.get(); }
@@ -44,8 +48,10 @@ class Renderer {
   Renderer(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const Template> tmpl,
            TokenId model_vocab_size);
 
-  absl::StatusOr<Prompt> RenderChat(const ChatRequest& request) const;
-  absl::StatusOr<Prompt> RenderRaw(const ChatRequest& request) const;
+  absl::StatusOr<Prompt> RenderChat(const ChatRequest& request, PromptHistory* history) const;
+  absl::StatusOr<Prompt> RenderRaw(const ChatRequest& request, PromptHistory* history) const;
+  void Tokenize(const Segments& segments, const ChatRequest& request, PromptHistory* history,
+                Prompt* prompt) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const Template> template_;  // null: no chat

@@ -5,6 +5,7 @@
 
 #include "base/stdx/random.h"
 #include "base/stdx/status.h"
+#include "codec/token/parallel.h"
 #include "codec/token/scanner.h"
 #include "codec/token/tokenizer_cases.h"
 
@@ -148,6 +149,29 @@ TEST(Tokenizer, SafeCutsChangeNothing) {
   EXPECT_EQ(NextSafeCut("", 0), 0u);
   EXPECT_EQ(NextSafeCut("aaaa", 1), 4u);
   EXPECT_EQ(Load(kPlain)->SafeCut("a b c", 1), 5u);
+}
+
+TEST(Tokenizer, PartsTogetherAreTheWhole) {
+  const auto tokenizer = Load(kScript);
+  Random random(6);
+  std::string text;
+  while (text.size() < 20000) {
+    text += random.Chance(0.2) ? "\n" : " ";
+    for (uint64_t n = random.Below(9); n > 0; --n) {
+      text += random.Chance(0.1) ? "中" : std::string(1, static_cast<char>(32 + random.Below(90)));
+    }
+  }
+  const auto backwards = [](size_t count, absl::FunctionRef<void(size_t)> job) {
+    for (size_t i = count; i > 0; --i) job(i - 1);
+  };
+  for (const auto& loaded : {tokenizer, Load(kPlain)}) {
+    const auto whole = Encode(*loaded, text);
+    for (const size_t part : {1, 2, 10, 100, 5000, 30000}) {
+      std::vector<TokenId> ids = {7};
+      EncodeInParallel(*loaded, text, backwards, &ids, part);
+      ASSERT_EQ(std::vector<TokenId>(ids.begin() + 1, ids.end()), whole) << part;
+    }
+  }
 }
 
 TEST(Scanner, PiecesJoinToTheText) {
