@@ -15,6 +15,7 @@
 #include "kvstore/transfer/transfer_bench.h"
 #include "kvstore/transfer/ucx_carrier.h"
 #include "router/bench/router_bench.h"
+#include "weir/bench_tokenize.h"
 #include "weir/commands.h"
 #include "weir/counters.h"
 
@@ -167,13 +168,21 @@ int RunBench(const BenchArgs& args) {
   ArmPlantedFromEnvironment();
   bool quick = false;
   bool json = false;
-  for (const std::string& option : args.rest) {
+  TokenizeBenchArgs tokenize;
+  for (size_t i = 0; i < args.rest.size(); ++i) {
+    const std::string& option = args.rest[i];
+    const bool has_value = args.what == "tokenize" && i + 1 < args.rest.size();
     if (option == "--quick") {
       quick = true;
     } else if (option == "--json") {
       json = true;
+    } else if (option == "--tokenizer" && has_value) {
+      tokenize.tokenizer = args.rest[++i];
+    } else if (option == "--text" && has_value) {
+      tokenize.texts.push_back(args.rest[++i]);
     } else {
-      std::fprintf(stderr, "weir bench: unknown option %s; there are --quick and --json\n",
+      std::fprintf(stderr, "weir bench: unknown option %s; there are --quick and --json, for "
+                   "tokenize also --tokenizer FILE and --text FILE\n",
                    option.c_str());
       return 2;
     }
@@ -181,7 +190,13 @@ int RunBench(const BenchArgs& args) {
   if (args.what == "steploop") return BenchStepLoop(quick, json);
   if (args.what == "router") return BenchRouterCost(quick, json);
   if (args.what == "transfer") return BenchTransfer(quick, json);
-  std::fprintf(stderr, "weir bench: unknown part \"%s\"; there are steploop, router and transfer\n",
+  if (args.what == "tokenize") {
+    tokenize.quick = quick;
+    tokenize.json = json;
+    return BenchTokenize(tokenize);
+  }
+  std::fprintf(stderr, "weir bench: unknown part \"%s\"; there are steploop, router, transfer and "
+               "tokenize\n",
                args.what.c_str());
   return 2;
 }

@@ -40,7 +40,7 @@ struct ChatArgs {
 int RunChat(const ChatArgs& args);
 
 struct BenchArgs {
-  std::string what;  // steploop, router or transfer
+  std::string what;  // steploop, router, transfer or tokenize
   std::vector<std::string> rest;
 };
 int RunBench(const BenchArgs& args);

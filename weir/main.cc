@@ -51,8 +51,8 @@ int main(int argc, char** argv) {
   chat->add_option("--temperature", chat_args.temperature, "0 for greedy");
 
   weir::BenchArgs bench_args;
-  CLI::App* bench = app.add_subcommand("bench", "Measure a part: steploop, router or transfer");
-  bench->add_option("what", bench_args.what, "steploop, router or transfer")->required();
+  CLI::App* bench = app.add_subcommand("bench", "Measure a part: steploop, router, transfer or tokenize");
+  bench->add_option("what", bench_args.what, "steploop, router, transfer or tokenize")->required();
   bench->allow_extras();
 
   CLI::App* simulate =

@@ -97,6 +97,9 @@ bool LinearBpe::AddTrie(const Vocab& vocab, const MergeTable& reference) {
     tokens.emplace_back(text, symbol);
   }
   trie_ = TokenTrie::Build(tokens);
+  std::vector<std::string_view> texts;
+  for (const auto& [text, symbol] : tokens) texts.push_back(text);
+  junctions_ = Junctions::Build(texts);
   for (const auto& [text, symbol] : tokens) {
     if (text.size() < 2) continue;
     tokens_[symbol].shorter = 
@@ -148,7 +151,8 @@ size_t LinearBpe::Walk(std::string_view piece, Stack* stack, Marks* dead) const 
   TokenTrie::Found next = trie_.Longest(at, end);
   for (;;) {
     const bool fits = (next.end == end || !dead->Get(static_cast<size_t>(next.end - begin))) &&
-                      (count == 0 || Fit((*stack)[count - 1], next.symbol));
+                      (count == 0 || junctions_.NeverSpanned(begin, at, end) ||
+                       Fit((*stack)[count - 1], next.symbol));
     if (fits) {
       (*stack)[count++] = next.symbol;
       at = next.end;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/stdx/ids.h"
+#include "codec/token/junctions.h"
 #include "codec/token/merge_table.h"
 #include "codec/token/token_trie.h"
 #include "codec/token/vocab.h"
@@ -61,6 +62,7 @@ class LinearBpe {
   std::vector<uint64_t> filter_;   // bits: pairs that may be in pairs_
   int pairs_shift_ = 0;
   TokenTrie trie_;
+  Junctions junctions_;
 };
 
 }  // namespace weir::codec
