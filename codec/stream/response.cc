@@ -82,7 +82,9 @@ class OpenAiResponse final : public Response {
       AppendIds(prompt.ids, &prompt_ids_);
       prompt_ids_ = "[" + prompt_ids_ + "]";
     }
-    const StreamParserOptions parser_options{prompt.start, prompt.tools, request.limits.stop};
+    const StreamParserOptions parser_options{
+        prompt.start, prompt.tools, request.limits.stop,
+        request.conversation.constraint.kind == ConstraintKind::kJsonObject};
     choices_.reserve(static_cast<size_t>(request.n));
     for (int i = 0; i < request.n; ++i) {
       choices_.push_back(Choice{StreamParser(tokenizer_, parser_options), {}, TextLogprobs(), {},

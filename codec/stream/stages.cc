@@ -54,6 +54,20 @@ class Builder {
   StageSpec* spec_ = nullptr;
 };
 
+void AddJson(const StreamParserOptions& options, Builder build) {
+  build.In(Stage::kJsonLead, Unclaimed::kSpace)
+      .On("```json\n", Stage::kJson)
+      .On("```\n", Stage::kJson)
+      .On("{", Stage::kJson, Step::kShow)
+      .On("[", Stage::kJson, Step::kShow)
+      .Tools(options.tools)
+      .On(kThinkEndToken, Stage::kJsonLead);
+  build.In(Stage::kJson, Unclaimed::kContent)
+      .Stops(options.stops)
+      .On("\n```", Stage::kJsonTail);
+  build.In(Stage::kJsonTail, Unclaimed::kSpace).Tools(options.tools);
+}
+
 void AddDsml(Builder build) {
   // Patterns start after the space that V4.1 puts into its tags, so one set reads all versions.
   build.In(Stage::kCalls, Unclaimed::kDrop)
@@ -119,7 +133,7 @@ StageTable BuildStages(const StreamParserOptions& options) {
   Builder build(&table);
   build.In(Stage::kReasoning, Unclaimed::kReasoning)
       .Tools(options.tools)
-      .On(kThinkEndToken, Stage::kContent)
+      .On(kThinkEndToken, options.json ? Stage::kJsonLead : Stage::kContent)
       .EatingNewlines()
       .Trimming();
   build.In(Stage::kContent, Unclaimed::kContent)
@@ -128,6 +142,7 @@ StageTable BuildStages(const StreamParserOptions& options) {
       .On(kThinkEndToken, Stage::kContent);  // a stray one vanishes
   build.In(Stage::kRaw, Unclaimed::kContent).Stops(options.stops);
   build.In(Stage::kDone, Unclaimed::kDrop);
+  if (options.json) AddJson(options, build);
   if (options.tools == ToolSyntax::kDsml) AddDsml(build);
   if (options.tools == ToolSyntax::kV31Tokens || options.tools == ToolSyntax::kV3Tokens) {
     AddTokenSyntax(options.tools, build);
@@ -150,7 +165,7 @@ Stage FirstStage(const StreamParserOptions& options) {
     case AnswerStart::kContentContinued:
       break;
   }
-  return Stage::kContent;
+  return options.json ? Stage::kJsonLead : Stage::kContent;
 }
 
 }  // namespace weir::codec

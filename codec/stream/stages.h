@@ -17,6 +17,10 @@ enum class Stage : uint8_t {
   kReasoning,
   kContent,
   kRaw,  // text completion: no markup
+  // An answer that is to be JSON
+  kJsonLead,  // words before it
+  kJson,
+  kJsonTail,  // words after its fence
   // DSML, the tool calls of V3.2 and later
   kCalls,        // between invokes
   kCallName,     // inside name="…"
@@ -33,13 +37,14 @@ enum class Stage : uint8_t {
   kTokenArguments,
   kDone,  // whatever follows is not part of the answer
 };
-inline constexpr size_t kStageCount = 16;
+inline constexpr size_t kStageCount = 19;
 
 // What becomes of text that no marker claims.
 enum class Unclaimed : uint8_t {
   kDrop,
   kReasoning,
   kContent,
+  kSpace,      // shown as one space a stage
   kName,       // collected until the name is complete
   kArguments,  // passed on as a fragment of JSON
   kArgumentsEscaped,  // ditto, as the inside of a JSON string
@@ -48,6 +53,7 @@ enum class Unclaimed : uint8_t {
 enum class Step : uint8_t {
   kNothing,
   kStop,          // a stop string: the answer ends here
+  kShow,          // the marker itself is content
   kBeginCall,     // the collected name is complete
   kOpenKey,       // `{"` or `, "`
   kCloseKey,      // `": `

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/stdx/check.h"
+#include "base/stdx/planted.h"
 #include "codec/conversation/json_text.h"
 #include "codec/stream/stages.h"
 
@@ -35,6 +36,7 @@ struct StreamParser::State {
     matches.assign(spec().markers.size(), Match{});
     newlines = 0;
     idle = true;
+    spaced = false;
   }
 
   void TakeBytes(std::string_view bytes, StreamEvents* out);
@@ -58,6 +60,7 @@ struct StreamParser::State {
   uint32_t newlines = 0;       // that end at the current byte
   bool idle = true;            // no marker under way and no newline pending
   bool trimming = false;       // leading newlines of the stage are dropped
+  bool spaced = false;         // the stage's text has been shown as a space
   std::string pending;         // well-formed text not yet settled
   std::string character;       // the beginning of a character, at most 3 bytes
   std::string scratch;
@@ -145,7 +148,7 @@ void StreamParser::State::Advance(size_t index, char c) {
   Match& match = matches[index];
   const uint32_t before = match.size;
   while (match.size > 0 && c != marker.literal[match.size]) {
-    match.size = marker.fallback[match.size - 1];
+    match.size = IsPlanted(Planted::kForgetBorder) ? 0 : marker.fallback[match.size - 1];
   }
   if (c == marker.literal[match.size]) ++match.size;
   if (match.size == before + 1 && before > 0) return;
@@ -203,6 +206,9 @@ void StreamParser::State::Apply(const Marker& marker, StreamEvents* out) {
     case Step::kCloseKey:
       EmitArguments("\": ", out);
       break;
+    case Step::kShow:
+      Emit(StreamEventKind::kContent, marker.literal, out);
+      break;
     case Step::kOpenText:
     case Step::kCloseText:
       EmitArguments("\"", out);
@@ -225,6 +231,10 @@ void StreamParser::State::Claim(std::string_view text, StreamEvents* out) {
       return Emit(StreamEventKind::kReasoning, text, out);
     case Unclaimed::kContent:
       return Emit(StreamEventKind::kContent, text, out);
+    case Unclaimed::kSpace:
+      if (!spaced) Emit(StreamEventKind::kContent, " ", out);
+      spaced = true;
+      return;
     case Unclaimed::kName:
       name += text;
       return;

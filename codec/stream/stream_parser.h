@@ -51,6 +51,8 @@ struct StreamParserOptions {
   AnswerStart start = AnswerStart::kContent;
   ToolSyntax tools = ToolSyntax::kNone;
   std::vector<std::string> stops;
+  // The answer is to be one JSON value: words and fences around it are shown as a space each.
+  bool json = false;
 };
 
 class StreamParser {
