@@ -291,20 +291,6 @@ class LoadedDeepseekV3 final : public LoadedModel {
   const std::shared_ptr<const Shared> shared_;
 };
 
-absl::Status ChooseNumerics(const LoadOptions& options, Shared* shared) {
-  if (options.numerics == "fp32") {
-    shared->kv_format = RowFormat::kF32;
-  } else if (options.numerics == "native" || options.numerics == "vendor") {
-    shared->kv_format = RowFormat::kBf16;
-  } else {
-    return Error(Reason::kBadField,
-                 absl::StrCat("numerics is \"", options.numerics,
-                              "\"; deepseek_v3 runs with fp32, native or vendor"),
-                 "numerics");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Describe(const std::string& config_json, const Weights& checkpoint, Shared* shared) {
   const DeepseekV3Config& c = shared->config;
   Store store;
@@ -338,7 +324,8 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
     TextModelOptions more) {
   auto shared = std::make_shared<Shared>();
   WEIR_ASSIGN(shared->config, ParseDeepseekV3Config(config_json));
-  WEIR_TRY(ChooseNumerics(options, shared.get()));
+  WEIR_ASSIGN(const kernels::Numerics numerics, NumericsOf(options));
+  if (numerics == kernels::Numerics::kFp32) shared->kv_format = RowFormat::kF32;
   const DeepseekV3Config& c = shared->config;
   if (more.backend == nullptr) {
     WEIR_ASSIGN(more.backend, ChooseBackend(options));

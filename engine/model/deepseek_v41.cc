@@ -149,16 +149,6 @@ class LoadedDeepseekV41 final : public LoadedModel {
   const std::shared_ptr<const Shared> shared_;
 };
 
-absl::StatusOr<kernels::Numerics> NumericsOf(const LoadOptions& options) {
-  if (options.numerics == "fp32") return kernels::Numerics::kFp32;
-  if (options.numerics == "native") return kernels::Numerics::kNative;
-  if (options.numerics == "vendor") return kernels::Numerics::kVendor;
-  return Error(Reason::kBadField,
-               absl::StrCat("numerics is \"", options.numerics,
-                            "\"; deepseek_v41 runs with fp32, native or vendor"),
-               "numerics");
-}
-
 // The compressed id of every token.
 absl::StatusOr<std::vector<int32_t>> ReadTokenMap(const std::string& directory,
                                                   const DeepseekV41Config& c) {

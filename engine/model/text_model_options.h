@@ -8,7 +8,9 @@
 #include <memory>
 #include <string_view>
 
+#include "base/stdx/status.h"
 #include "engine/ep/ep_comm.h"
+#include "engine/model/model.h"
 #include "kernels/op/backend.h"
 
 namespace weir::engine {
@@ -27,5 +29,8 @@ struct TextModelOptions {
   TensorTap tap;
   int rows_per_pass = 128;
 };
+
+// LoadOptions::numerics as a value; an error names the field.
+absl::StatusOr<kernels::Numerics> NumericsOf(const LoadOptions& options);
 
 }  // namespace weir::engine
