@@ -101,12 +101,15 @@ absl::StatusOr<ServedModel> LoadServedModel(const ServedModelSource& source) {
   }
   struct stat info {};
   if (stat(config_path.c_str(), &info) == 0) model.created = info.st_mtime;
-  WEIR_ASSIGN(const int64_t vocab, Number(config, "vocab_size", INT32_MAX));
+  // Models that see images keep what concerns text apart.
+  const auto part = config.find("text_config");
+  const Json& text = part != config.end() && part->is_object() ? *part : config;
+  WEIR_ASSIGN(const int64_t vocab, Number(text, "vocab_size", INT32_MAX));
   if (vocab == 0) {
     return Error(Reason::kBadField, config_path + " has no vocab_size", "vocab_size");
   }
   for (const char* key : {"positions_max", "max_position_embeddings"}) {
-    WEIR_ASSIGN(const int64_t positions, Number(config, key, UINT32_MAX));
+    WEIR_ASSIGN(const int64_t positions, Number(text, key, UINT32_MAX));
     if (model.positions_max == 0) model.positions_max = static_cast<uint32_t>(positions);
   }
   for (const char* key : {"stop_tokens", "eos_token_id"}) {
