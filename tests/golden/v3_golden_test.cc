@@ -55,7 +55,7 @@ TEST(GoldenV3, SmoothMatchesTheReference) {
     const Row& have = rig.logits(0, static_cast<Position>(std::stoi(position)));
     worst = std::max(worst, MaxDifference(have, want.get<std::vector<double>>()));
   }
-  std::printf("logits differ by at most %.2e\n", worst);
+  std::printf("text.smooth: logits differ by at most %.2e\n", worst);
   EXPECT_LT(worst, 5e-5);
   for (const auto& [layer, want] : Smooth().at("experts").items()) {
     for (size_t t = 0; t < want.size(); ++t) {
