@@ -178,7 +178,7 @@ Figures MeasureText(const std::shared_ptr<const Tokenizer>& tokenizer, const std
   }
   figures.tokens = one.size();
   figures.equal = one == two;
-  figures.prompt_ms = MeasureColdPrompt(*tokenizer, text, quick ? 3 : 5);
+  figures.prompt_ms = MeasureColdPrompt(*tokenizer, text, quick ? 2 : 5);
   figures.append_ms = MeasureAppend(tokenizer, text, runs);
   return figures;
 }
