@@ -117,16 +117,17 @@ std::shared_ptr<KnownText> Flatten(const Tokenizer& tokenizer, const Segments& s
   return text;
 }
 
-// Encodes what lies after the mark `known`, whose ids are there, filling in the other marks.
-void EncodeRest(const Tokenizer& tokenizer, size_t known, KnownText* text) {
-  for (size_t i = known + 1; i < text->marks.size(); ++i) {
+// Encodes what lies after the mark `known`, whose ids are there, filling in the other marks; no
+// further than to more than `ids_max` ids.
+void EncodeRest(const Tokenizer& tokenizer, size_t known, size_t ids_max, KnownText* text) {
+  for (size_t i = known + 1; i < text->marks.size() && text->ids.size() <= ids_max; ++i) {
     const size_t from = text->marks[i - 1].text_end;
     const std::string_view part =
         std::string_view(text->flat).substr(from, text->marks[i].text_end - from);
     if (!part.empty() && part[0] == kTokenByte) {
       text->ids.push_back(LoadAs<TokenId>(part.data() + 1));
     } else {
-      tokenizer.Encode(part, &text->ids);
+      tokenizer.Encode(part, &text->ids, ids_max);
     }
     text->marks[i].ids_end = text->ids.size();
   }
@@ -152,12 +153,13 @@ void TakeIds(const KnownText& before, size_t there, size_t known, KnownText* tex
 }  // namespace
 
 void EncodeSegments(const Tokenizer& tokenizer, const Segments& segments,
-                    std::vector<TokenId>* ids) {
+                    std::vector<TokenId>* ids, size_t ids_max) {
   for (const auto& piece : segments.pieces()) {
+    if (ids->size() > ids_max) return;
     if (piece.token >= 0) {
       ids->push_back(piece.token);
     } else {
-      tokenizer.Encode(segments.TextOf(piece), ids);
+      tokenizer.Encode(segments.TextOf(piece), ids, ids_max);
     }
   }
 }
@@ -168,10 +170,10 @@ PromptHistory::~PromptHistory() = default;
 std::shared_ptr<const KnownText> PromptHistory::Encode(const Tokenizer& tokenizer,
                                                        const Segments& segments,
                                                        std::string_view domain,
-                                                       std::vector<TokenId>* ids) {
+                                                       std::vector<TokenId>* ids, size_t ids_max) {
   std::shared_ptr<KnownText> text = Flatten(tokenizer, segments, domain);
   if (text == nullptr || text->flat.size() - domain.size() < kTextMin) {
-    EncodeSegments(tokenizer, segments, ids);
+    EncodeSegments(tokenizer, segments, ids, ids_max);
     return nullptr;
   }
   text->marks.back().findable = true;
@@ -179,8 +181,9 @@ std::shared_ptr<const KnownText> PromptHistory::Encode(const Tokenizer& tokenize
   const Place place = FindLongest(*text, &known);
   if (place.text != nullptr) TakeIds(*place.text, place.mark, known, text.get());
   const size_t reused = text->ids.size();
-  EncodeRest(tokenizer, known, text.get());
+  EncodeRest(tokenizer, known, ids_max, text.get());
   *ids = text->ids;
+  if (ids->size() > ids_max) return nullptr;  // its last marks have no ids
   // A text that this one only goes on from is not needed beside it.
   const bool extends = place.text != nullptr && place.mark + 1 == place.text->marks.size();
   absl::MutexLock lock(&mutex_);

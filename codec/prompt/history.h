@@ -31,9 +31,10 @@ namespace weir::codec {
 // One text as it was tokenized. Immutable once shared.
 struct KnownText;
 
-// Appends the ids of `segments` without any history.
+// Appends the ids of `segments` without any history. Where that would be more than `ids_max`, it
+// stops soon after them.
 void EncodeSegments(const Tokenizer& tokenizer, const Segments& segments,
-                    std::vector<TokenId>* ids);
+                    std::vector<TokenId>* ids, size_t ids_max = SIZE_MAX);
 
 class PromptHistory {
  public:
@@ -44,9 +45,11 @@ class PromptHistory {
   ~PromptHistory();
 
   // Appends the ids of `segments` to `ids`, which is empty. `domain` names who may share (tenant,
-  // user, salt). The result stands for the text in AddAnswer; null if it is not worth keeping.
+  // user, salt). The result stands for the text in AddAnswer; null if it is not worth keeping, as
+  // where there are more than `ids_max` ids: of these come some more than that.
   std::shared_ptr<const KnownText> Encode(const Tokenizer& tokenizer, const Segments& segments,
-                                          std::string_view domain, std::vector<TokenId>* ids);
+                                          std::string_view domain, std::vector<TokenId>* ids,
+                                          size_t ids_max = SIZE_MAX);
 
   // The ids that the model emitted after `prompt`, end token included if there was one.
   void AddAnswer(const Vocab& vocab, const std::shared_ptr<const KnownText>& prompt,

@@ -143,6 +143,22 @@ TEST(PromptHistory, AnyOrderOfAnyTexts) {
   }
 }
 
+TEST(PromptHistory, TextsBeyondTheLimitAreNotEncodedToTheirEndAndNotKept) {
+  PromptHistory history(1 << 20);
+  Random random(7);
+  Segments segments;
+  for (int i = 0; i < 4; ++i) Turn(Words(&random, 20000), &segments);
+  const size_t whole = Plain(segments).size();
+  Ids ids;
+  EXPECT_EQ(history.Encode(Script(), segments, "", &ids, 1000), nullptr);
+  EXPECT_GT(ids.size(), 1000u);
+  EXPECT_LT(ids.size(), whole / 2);
+  EXPECT_EQ(history.bytes(), 0u);
+  ids.clear();
+  EXPECT_NE(history.Encode(Script(), segments, "", &ids, whole), nullptr);
+  EXPECT_EQ(ids, Plain(segments));
+}
+
 TEST(PromptHistory, OddTextsAreEncodedAndNotKept) {
   PromptHistory history(1 << 20);
   Segments segments;

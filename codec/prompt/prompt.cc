@@ -71,19 +71,19 @@ std::shared_ptr<const Renderer> Renderer::WithoutChat(std::shared_ptr<const Toke
 absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_max,
                                         PromptHistory* history) const {
   WEIR_TRY(CheckBiases(request.sampling, model_vocab_size_));
-  auto prompt = request.api == Api::kChat ? RenderChat(request, history)
-                                           : RenderRaw(request, history);
+  auto prompt = request.api == Api::kChat ? RenderChat(request, ids_max, history)
+                                           : RenderRaw(request, ids_max, history);
   if (!prompt.ok()) return prompt.status();
   if (prompt->ids.size() > ids_max) {
     return Error(Reason::kTooLong,
-                 "the prompt has " + std::to_string(prompt->ids.size()) +
-                     " tokens, but at most " + std::to_string(ids_max) + " fit",
+                 "the prompt has more than " + std::to_string(ids_max) +
+                     " tokens, the most that fit",
                  request.api == Api::kChat ? "messages" : "prompt");
   }
   return prompt;
 }
 
-absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request,
+absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request, size_t ids_max,
                                             PromptHistory* history) const {
   if (template_ == nullptr) return NoText("messages");
   WEIR_ASSIGN(Rendered rendered, template_->Render(request.conversation));
@@ -91,20 +91,20 @@ absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request,
   prompt.start = rendered.start;
   prompt.tools = rendered.tools;
   prompt.thinking = rendered.thinking;
-  Tokenize(rendered.segments, request, history, &prompt);
+  Tokenize(rendered.segments, request, ids_max, history, &prompt);
   return prompt;
 }
 
-void Renderer::Tokenize(const Segments& segments, const ChatRequest& request,
+void Renderer::Tokenize(const Segments& segments, const ChatRequest& request, size_t ids_max,
                         PromptHistory* history, Prompt* prompt) const {
   if (history != nullptr) {
-    prompt->known = history->Encode(*tokenizer_, segments, DomainOf(request), &prompt->ids);
+    prompt->known = history->Encode(*tokenizer_, segments, DomainOf(request), &prompt->ids, ids_max);
   } else {
-    EncodeSegments(*tokenizer_, segments, &prompt->ids);
+    EncodeSegments(*tokenizer_, segments, &prompt->ids, ids_max);
   }
 }
 
-absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request,
+absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request, size_t ids_max,
                                            PromptHistory* history) const {
   if (!request.raw) return Error(Reason::kBadField, "`prompt` is required", "prompt");
   Prompt prompt;
@@ -143,7 +143,7 @@ absl::StatusOr<Prompt> Renderer::RenderRaw(const ChatRequest& request,
   } else {
     segments.Text(text);
   }
-  Tokenize(segments, request, history, &prompt);
+  Tokenize(segments, request, ids_max, history, &prompt);
   if (prompt.ids.empty()) return Error(Reason::kBadField, "`prompt` must not be empty", "prompt");
   return prompt;
 }

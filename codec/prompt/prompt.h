@@ -35,7 +35,8 @@ class Renderer {
   static std::shared_ptr<const Renderer> WithoutChat(std::shared_ptr<const Tokenizer> tokenizer,
                                                      TokenId model_vocab_size);
 
-  // Fails with kBadField (naming the field) or kTooLong when the ids exceed `ids_max`.
+  // Fails with kBadField (naming the field) or kTooLong when the ids exceed `ids_max`; text beyond
+  // that is not encoded.
   // With a history, which may be null, only text that it does not know is tokenized.
   absl::StatusOr<Prompt> Render(const ChatRequest& request, size_t ids_max,
                                 PromptHistory* history = nullptr) const;
@@ -48,10 +49,12 @@ class Renderer {
   Renderer(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const Template> tmpl,
            TokenId model_vocab_size);
 
-  absl::StatusOr<Prompt> RenderChat(const ChatRequest& request, PromptHistory* history) const;
-  absl::StatusOr<Prompt> RenderRaw(const ChatRequest& request, PromptHistory* history) const;
-  void Tokenize(const Segments& segments, const ChatRequest& request, PromptHistory* history,
-                Prompt* prompt) const;
+  absl::StatusOr<Prompt> RenderChat(const ChatRequest& request, size_t ids_max,
+                                    PromptHistory* history) const;
+  absl::StatusOr<Prompt> RenderRaw(const ChatRequest& request, size_t ids_max,
+                                   PromptHistory* history) const;
+  void Tokenize(const Segments& segments, const ChatRequest& request, size_t ids_max,
+                PromptHistory* history, Prompt* prompt) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const Template> template_;  // null: no chat

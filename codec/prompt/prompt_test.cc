@@ -50,6 +50,12 @@ TEST(Renderer, TooLongNamesTheField) {
   const auto status = Script()->Render(Chat(std::string(1000, 'x')), 100).status();
   EXPECT_EQ(ReasonOf(status), Reason::kTooLong);
   EXPECT_EQ(ParamOf(status), "messages");
+  EXPECT_NE(status.message().find("more than 100 tokens"), absl::string_view::npos) << status;
+  // Exactly as many fit.
+  const auto most = Script()->Render(Chat("some words"), 1000);
+  ASSERT_TRUE(most.ok());
+  EXPECT_TRUE(Script()->Render(Chat("some words"), most->ids.size()).ok());
+  EXPECT_FALSE(Script()->Render(Chat("some words"), most->ids.size() - 1).ok());
 }
 
 TEST(Renderer, IdPromptsAreCheckedAgainstTheModel) {

@@ -41,7 +41,11 @@ Marker NextMarker(const Vocab& vocab, std::string_view text, size_t from) {
 }  // namespace
 
 Tokenizer::Tokenizer(Vocab vocab, PreTokenizer kind, std::unique_ptr<const PieceEncoder> encoder)
-    : vocab_(std::move(vocab)), kind_(kind), encoder_(std::move(encoder)) {}
+    : vocab_(std::move(vocab)), kind_(kind), encoder_(std::move(encoder)) {
+  for (TokenId id = 0; id < vocab_.size(); ++id) {
+    longest_ = std::max(longest_, vocab_.BytesOf(id).size());
+  }
+}
 
 Tokenizer::~Tokenizer() = default;
 
@@ -89,19 +93,22 @@ std::shared_ptr<const Tokenizer> Tokenizer::IdsOnly(TokenId vocab_size, TokenId 
       new Tokenizer(*std::move(vocab), PreTokenizer::kNone, nullptr));
 }
 
-void Tokenizer::Encode(std::string_view text, std::vector<TokenId>* out) const {
+void Tokenizer::Encode(std::string_view text, std::vector<TokenId>* out, size_t ids_max) const {
   WEIR_CHECK(can_encode());
+  // So much text alone has more ids, whatever they are.
+  if (text.size() / longest_ > ids_max) text = text.substr(0, (ids_max + 1) * longest_);
   if (kind_ == PreTokenizer::kNone) {
     encoder_->Encode(text, out);
     return;
   }
   // About four bytes a token; a longer list grows by itself.
-  const size_t likely = out->size() + text.size() / 4 + PieceEncoder::kBatch;
+  const size_t likely = out->size() + std::min(text.size() / 4, ids_max) + PieceEncoder::kBatch;
   if (likely > out->capacity()) out->reserve(std::max(likely, out->capacity() * 2));
   PieceScanner scanner(text);
   const char* ends[PieceEncoder::kBatch];
   const char* from = text.data();
-  for (size_t count; (count = scanner.Next(ends)) > 0; from = ends[count - 1]) {
+  for (size_t count; out->size() <= ids_max && (count = scanner.Next(ends)) > 0;
+       from = ends[count - 1]) {
     encoder_->EncodeBatch(from, std::span(ends, count), out);
   }
 }

@@ -11,6 +11,8 @@
 // token; templates place control tokens by id. EncodeTrusted is for tools and tests only.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,8 +45,9 @@ class Tokenizer {
   const Vocab& vocab() const { return vocab_; }
   bool can_encode() const { return encoder_ != nullptr; }
 
-  // Appends the ids of `text`.
-  void Encode(std::string_view text, std::vector<TokenId>* out) const;
+  // Appends the ids of `text`. Where `out` would come to have more than `ids_max`, it gets some more
+  // than that and the rest of the text costs nothing.
+  void Encode(std::string_view text, std::vector<TokenId>* out, size_t ids_max = SIZE_MAX) const;
   // The first place at or after `from` (at least 1) where a text may be cut: both sides encoded
   // apart give its ids, also when whole characters are appended later. The size of the text if
   // there is none.
@@ -61,6 +64,7 @@ class Tokenizer {
 
   Vocab vocab_;
   PreTokenizer kind_;
+  size_t longest_ = 1;  // bytes of one token
   std::unique_ptr<const PieceEncoder> encoder_;
 };
 
