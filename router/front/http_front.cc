@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include "base/runtime/clock.h"
@@ -78,14 +79,15 @@ absl::Status UnknownModel(std::string_view asked, std::string_view served) {
 // Pure; on the loop or on the pool.
 template <class P>
 absl::StatusOr<P> Prepare(codec::Api api, std::string_view body, const codec::RequestLimits& limits,
-                          const std::string& model, const codec::Renderer& renderer) {
+                          const std::string& model, const codec::Renderer& renderer,
+                          size_t prompt_max) {
   P prepared;
   WEIR_ASSIGN(prepared.request, api == codec::Api::kChat ? codec::ParseChat(body, limits)
                                                          : codec::ParseCompletions(body, limits));
   // Clients of one model often send none.
   if (prepared.request.model.empty()) prepared.request.model = model;
   if (prepared.request.model != model) return UnknownModel(prepared.request.model, model);
-  WEIR_ASSIGN(prepared.prompt, renderer.Render(prepared.request, kPositionsDefault));
+  WEIR_ASSIGN(prepared.prompt, renderer.Render(prepared.request, prompt_max));
   return prepared;
 }
 
@@ -174,19 +176,25 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
     SendError(refusal, request.id, responder.get());
     return;
   }
+  // Longer ones are refused before the backend has to hear of them.
+  const uint32_t positions = options_.model.positions_max;
+  const size_t prompt_max = positions == 0 ? kPositionsDefault : std::min(positions, kPositionsDefault);
   if (options_.pool == nullptr || request.body.size() <= kInlineBodyBytes) {
     Start(Prepare<Prepared>(api, request.body, options_.limits, options_.model.name,
-                            *options_.model.renderer),
+                            *options_.model.renderer, prompt_max),
           request.id, responder, begun, *std::move(pass));
     return;
   }
   const size_t bytes = request.body.size();
   const std::string request_id = request.id;
   Loop* loop = &responder->loop();
-  Task task = [this, loop, api, begun, bytes, request = std::move(request), responder,
-               limits = options_.limits, name = options_.model.name,
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  responder->OnGone([gone] { *gone = true; });
+  Task task = [this, loop, api, begun, bytes, request = std::move(request), responder, gone,
+               limits = options_.limits, name = options_.model.name, prompt_max,
                renderer = options_.model.renderer, pass = std::move(pass)]() mutable {
-    auto prepared = Prepare<Prepared>(api, request.body, limits, name, *renderer);
+    absl::StatusOr<Prepared> prepared = Error(Reason::kCancelled, "the client has left");
+    if (!*gone) prepared = Prepare<Prepared>(api, request.body, limits, name, *renderer, prompt_max);
     std::string().swap(request.body);
     loop->Post("prepared request",
                [this, begun, bytes, prepared = std::move(prepared), id = std::move(request.id),
@@ -210,7 +218,10 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
 void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& request_id,
                       const std::shared_ptr<HttpResponder>& responder, Instant begun,
                       Gate::Pass pass) {
-  if (responder->gone()) return;
+  if (responder->gone()) {
+    if (ReasonOf(prepared.status()) == Reason::kCancelled) counters_.abandoned += 1;
+    return;
+  }
   absl::Status refusal = prepared.status();
   if (refusal.ok() &&
       choices() + static_cast<size_t>(prepared->request.n) > static_cast<size_t>(kSlotMask)) {

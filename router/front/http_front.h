@@ -39,7 +39,8 @@ class FrontBackend {
 struct FrontCounters {
   uint64_t requests = 0;        // of completions, whatever became of them
   uint64_t rejected = 0;        // answered before they reached the backend
-  uint64_t pooled = 0;          // parsed on the pool
+  uint64_t pooled = 0;          // to be parsed on the pool
+  uint64_t abandoned = 0;       // of these, dropped unread: their client had left
   uint64_t first_tokens = 0;    // answers that began
 };
 

@@ -310,6 +310,33 @@ TEST_F(HttpFrontTest, LargeBodiesShareABoundedPool) {
   EXPECT_EQ(first->status(), 200);
 }
 
+TEST_F(HttpFrontTest, LargeBodiesOfClientsThatLeftAreNotRead) {
+  const std::string large = R"({"prompt":[5,6,7)" + std::string(kInlineBodyBytes, ' ') + "]}";
+  Pool pool(1, 16);
+  Open({}, &pool, 2 * large.size());
+  std::promise<void> go;
+  ASSERT_TRUE(pool.TryRun([&go] { go.get_future().wait(); }));
+  Send("POST", "/v1/completions", large)->Leave();
+  Send("POST", "/v1/completions", large);
+  go.set_value();
+  pool.Close();
+  loop_.Post("stop", [this] { loop_.Stop(); });
+  loop_.Run();
+  EXPECT_EQ(front_->counters().abandoned, 1u);
+  EXPECT_EQ(backend_.asked.size(), 1u);
+}
+
+TEST_F(HttpFrontTest, PromptsBeyondTheModelAreRefusedAtOnce) {
+  std::string ids = "1";
+  for (int i = 0; i < 4096; ++i) ids += ",1";
+  const auto client = Send("POST", "/v1/completions", R"({"prompt":[)" + ids + "]}");
+  EXPECT_EQ(client->status(), 400);
+  const Json error = Json::parse(client->body()).at("error");
+  EXPECT_EQ(error.at("param"), "prompt");
+  EXPECT_NE(error.at("message").get<std::string>().find("more than 4096 tokens"), std::string::npos);
+  EXPECT_TRUE(backend_.asked.empty());
+}
+
 TEST_F(HttpFrontTest, SilentStreamsGetComments) {
   const auto client = Complete(R"(,"stream":true)");
   const auto whole = Complete("");
