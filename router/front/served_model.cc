@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/obs/log.h"
 #include "codec/template/template.h"
 #include "codec/token/tokenizer.h"
 
@@ -68,7 +69,16 @@ absl::StatusOr<std::shared_ptr<const codec::Renderer>> MakeRenderer(
     const ServedModelSource& source, const Json& config, TokenId vocab,
     const std::vector<TokenId>& stop_tokens) {
   const std::string path = source.directory + "/tokenizer.json";
-  if (!std::filesystem::exists(path)) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    if (error) {
+      return Error(Reason::kBadField, path + " cannot be read: " + error.message(), "model.path");
+    }
+    // Models of ours that stand in for one need none.
+    if (TextOf(config, "model_type").rfind("weir_", 0) != 0) {
+      Log(LogLevel::kWarn, "the checkpoint has no tokenizer.json: only prompts of token ids are served",
+          {{"path", path}});
+    }
     WEIR_ASSIGN(const int64_t bos, Number(config, "bos_token_id", vocab - 1));
     const TokenId eos = stop_tokens.empty() ? 1 : stop_tokens.front();
     return codec::Renderer::WithoutChat(
