@@ -6,6 +6,7 @@
 
 #include "base/obs/log.h"
 #include "base/runtime/clock.h"
+#include "base/runtime/descriptors.h"
 #include "base/stdx/planted.h"
 #include "codec/conversation/json_text.h"
 #include "codec/dialect/error_body.h"
@@ -112,6 +113,9 @@ absl::Status RouterService::Open() {
   HttpFront::Options front;
   front.model = options_.model;
   front.limits.body_bytes_max = config.body_bytes_max();
+  // Each choice is a request; what can never be taken is not worth another try.
+  front.limits.n_max = static_cast<int>(
+      std::min<uint64_t>(config.requests_max(), static_cast<uint64_t>(front.limits.n_max)));
   front.api_keys.assign(config.api_keys().begin(), config.api_keys().end());
   front.seed = options_.seed;
   front.pool = pool_.get();
@@ -129,7 +133,17 @@ absl::Status RouterService::Open() {
 
   http.tls_certificate_file = config.tls_certificate();
   http.tls_key_file = config.tls_key();
-  http.max_connections = static_cast<int>(config.connections_max());
+  const uint64_t descriptors = RaiseDescriptorLimit();
+  const uint32_t connections = ConnectionsWithin(descriptors, config.connections_max());
+  if (connections < config.connections_max()) {
+    Log(LogLevel::kWarn, "fewer connections than router.connections_max: too few descriptors",
+        {{"connections_max", connections}, {"descriptors", descriptors}});
+  }
+  http.max_connections = static_cast<int>(connections);
+  http.on_accept_failed = [this](std::string_view why) {
+    Log(LogLevel::kWarn, "connections cannot be accepted",
+        {{"why", why}, {"open", server_->stats().connections.load()}});
+  };
   http.body_bytes_max = config.body_bytes_max();
   http.slow_client_timeout = kSlowClient;
   http.error_body = ServerErrorBody;
@@ -444,6 +458,8 @@ void RouterService::AddMetrics() {
   auto prefills = m.AddGauge("weir_router_instances", "Engines registered", {{"role", "prefill"}});
   auto decodes = m.AddGauge("weir_router_instances", "Engines registered", {{"role", "decode"}});
   auto connections = m.AddGauge("weir_router_connections", "Open connections of clients");
+  auto unaccepted = m.AddCounter("weir_router_accept_failures_total",
+                                 "Tries to accept a connection that failed for want of descriptors");
   auto draining = m.AddGauge("weir_router_draining", "1 while a drain is under way");
   first_token_ = m.AddHistogram("weir_router_first_token_seconds",
                                 "From the whole request to its first token",
@@ -457,6 +473,7 @@ void RouterService::AddMetrics() {
     prefills.Set(state.prefill_instances);
     decodes.Set(state.decode_instances);
     connections.Set(static_cast<double>(server_->stats().connections.load()));
+    unaccepted.MoveTo(static_cast<double>(server_->stats().accept_failures.load()));
     draining.Set(draining_ ? 1 : 0);
   });
 }
