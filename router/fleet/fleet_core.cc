@@ -80,11 +80,6 @@ absl::Status FleetCore::Register(InstanceId instance, const pb::Hello& hello) {
   if (instance.value == 0) {
     return Error(Reason::kBadField, "an engine's instance may not be 0", "instance");
   }
-  if (hello.listen_address().size() > kNameBytesMax || hello.name().size() > kNameBytesMax) {
-    return Error(Reason::kBadField, "an engine's name and address are at most " +
-                                        std::to_string(kNameBytesMax) + " bytes long",
-                 "listen_address");
-  }
   if (geometry_) WEIR_TRY(CheckAgrees(*geometry_, hello.geometry()));
   Lose(instance);
   if (view_.instances_.size() >= kInstancesMax) {
@@ -168,6 +163,17 @@ absl::Status CheckProtocol(const pb::Hello& hello) {
   if (RoleOf(hello.role()) == Role::kUnspecified) {
     return Error(Reason::kBadField, "only prefill and decode engines register with a router",
                  "role");
+  }
+  const std::pair<const char*, size_t> texts[] = {{"name", hello.name().size()},
+                                                  {"build", hello.build().size()},
+                                                  {"listen_address", hello.listen_address().size()},
+                                                  {"geometry.model", hello.geometry().model().size()}};
+  for (const auto& [field, bytes] : texts) {
+    if (bytes <= kNameBytesMax) continue;
+    return Error(Reason::kBadField,
+                 std::string(field) + " must be at most " + std::to_string(kNameBytesMax) +
+                     " bytes long",
+                 field);
   }
   return absl::OkStatus();
 }

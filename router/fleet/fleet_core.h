@@ -48,7 +48,8 @@ class FleetCore {
 inline constexpr uint32_t kProtocolMin = 1;
 inline constexpr uint32_t kProtocolMax = 1;
 
-// kBadField when the ranges of versions do not meet or the role is not an engine's.
+// kBadField when the ranges of versions do not meet, the role is not an engine's or a text is longer
+// than kNameBytesMax.
 absl::Status CheckProtocol(const pb::Hello& hello);
 
 }  // namespace weir::router

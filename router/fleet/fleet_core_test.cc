@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "router/limits.h"
+
 namespace weir::router {
 namespace {
 
@@ -105,6 +107,12 @@ TEST(FleetCore, RefusesStrangers) {
   hello.set_protocol_min(kProtocolMax + 1);
   hello.set_protocol_max(kProtocolMax + 2);
   EXPECT_EQ(ParamOf(CheckProtocol(hello)), "protocol_max");
+  pb::Hello wordy = HelloOf(pb::ROLE_KIND_DECODE);
+  wordy.set_build(std::string(kNameBytesMax + 1, 'b'));
+  EXPECT_EQ(ParamOf(CheckProtocol(wordy)), "build");
+  wordy.set_listen_address(std::string(kNameBytesMax + 1, 'a'));
+  wordy.clear_build();
+  EXPECT_EQ(ParamOf(CheckProtocol(wordy)), "listen_address");
 }
 
 }  // namespace
