@@ -10,38 +10,18 @@
 #include "base/stdx/bytes.h"
 #include "base/stdx/hash.h"
 #include "base/stdx/units.h"
+#include "engine/run/hello.h"
 
 namespace weir::engine {
 namespace {
 
-constexpr uint32_t kProtocol = 1;          // proto/README: raised when a peer must understand more
 constexpr size_t kInboxPerStep = 1024;     // what one turn takes in before it looks at the device
 constexpr size_t kInboxBytesMax = size_t{256} << 20;  // then messages wait in their links
 constexpr size_t kDialsMax = 256;          // engines dialled that have not said Hello yet
 constexpr Duration kIdleWaitMax = Millis(50);
 constexpr Duration kPublishEvery = Millis(50);
 
-Role RoleOf(pb::RoleKind kind) {
-  switch (kind) {
-    case pb::ROLE_KIND_ROUTER: return Role::kRouter;
-    case pb::ROLE_KIND_PREFILL: return Role::kPrefill;
-    case pb::ROLE_KIND_DECODE: return Role::kDecode;
-    case pb::ROLE_KIND_VISION: return Role::kVision;
-    default: return Role::kUnspecified;
-  }
-}
-
 int64_t MicrosOf(Instant instant) { return instant.time_since_epoch().count() / 1000; }
-
-pb::RoleKind KindOf(Role role) {
-  switch (role) {
-    case Role::kRouter: return pb::ROLE_KIND_ROUTER;
-    case Role::kPrefill: return pb::ROLE_KIND_PREFILL;
-    case Role::kDecode: return pb::ROLE_KIND_DECODE;
-    case Role::kVision: return pb::ROLE_KIND_VISION;
-    default: return pb::ROLE_KIND_UNSPECIFIED;
-  }
-}
 
 }  // namespace
 
@@ -305,32 +285,9 @@ Duration EngineService::RedialPause(const std::string& router) const {
   return std::min(options_.redial_after * (int64_t{1} << doublings), options_.redial_max);
 }
 
-absl::Status EngineService::CheckHello(const pb::Hello& hello) const {
-  if (hello.protocol_max() < kProtocol || hello.protocol_min() > kProtocol) {
-    return Error(Reason::kBadField,
-                 absl::StrCat("protocol ", hello.protocol_min(), " to ", hello.protocol_max(),
-                              " does not include ours, ", kProtocol),
-                 "protocol_max");
-  }
-  if (hello.instance() == 0 || hello.instance() == options_.instance.value) {
-    return Error(Reason::kBadField, "instance must be neither 0 nor the other side's", "instance");
-  }
-  if (hello.role() == pb::ROLE_KIND_ROUTER) return absl::OkStatus();
-  const pb::Geometry& ours = options_.geometry;
-  const pb::Geometry& theirs = hello.geometry();
-  if (theirs.model_digest() != ours.model_digest()) {
-    return Error(Reason::kBadField, "the peer serves another checkpoint", "geometry.model_digest");
-  }
-  if (theirs.layout_digest() != ours.layout_digest()) {
-    return Error(Reason::kBadField, "the peer lays its KV out differently",
-                 "geometry.layout_digest");
-  }
-  return absl::OkStatus();
-}
-
 void EngineService::HandleHello(Instant now, Peer& peer, const pb::Hello& hello) {
   if (peer.instance.value != 0) return;  // said already
-  absl::Status status = CheckHello(hello);
+  absl::Status status = CheckHello(hello, options_.instance, options_.geometry);
   const InstanceId instance(hello.instance());
   if (status.ok() && peer.dialled_for.value != 0 && peer.dialled_for != instance) {
     status = Error(Reason::kPeerLost, "another instance answers at this address now");

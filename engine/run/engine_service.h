@@ -161,7 +161,6 @@ class EngineService final : private Channel::Handler {
   void Handle(Instant now, Item& item);
   void HandleMessage(Instant now, PeerId from, const pb::Envelope& message);
   void HandleHello(Instant now, Peer& peer, const pb::Hello& hello);
-  absl::Status CheckHello(const pb::Hello& hello) const;
   void LosePeer(Instant now, PeerId id, LinkEnd end = LinkEnd::kByUs);
   void Deliver(Instant now, const EngineEvent& event);
   void Perform(Instant now);
