@@ -98,8 +98,8 @@ class DecodeCoreTest : public testing::Test {
     Done(id, tokens);
     EndFetches(out_.fetches);
   }
-  // The running step answers token 5 everywhere.
-  void EndStep(StepHealth health = StepHealth::kOk) {
+  // The running step answers one token everywhere.
+  void EndStep(StepHealth health = StepHealth::kOk, TokenId token = 5) {
     ASSERT_NE(plan_, nullptr);
     StepResult result;
     result.step = plan_->step;
@@ -108,7 +108,7 @@ class DecodeCoreTest : public testing::Test {
       result.accepted.push_back({.slot = row.slot,
                                  .count = 1,
                                  .token_offset = static_cast<uint32_t>(result.tokens.size())});
-      result.tokens.push_back(5);
+      result.tokens.push_back(token);
     }
     plan_ = nullptr;
     Give(StepDone{.result = result});
@@ -379,6 +379,19 @@ TEST_F(DecodeCoreTest, VoidStepsRunAgainAndAPoisonedDeviceEndsTheEngine) {
   EndStep(StepHealth::kPoisoned);
   EXPECT_TRUE(out_.poisoned);
   EXPECT_EQ(plan_, nullptr);
+}
+
+TEST_F(DecodeCoreTest, LogitsThatAreNoNumbersFailTheSequence) {
+  Start(16, 1);
+  Reserve(Id(1), 8, 8);
+  Run(Id(1), 8);
+  EndStep(StepHealth::kOk, -1);
+  ASSERT_EQ(out_.tokens.size(), 1u);
+  EXPECT_EQ(out_.tokens[0].finish, pb::FINISH_REASON_FAILED);
+  EXPECT_EQ(out_.tokens[0].reason, Reason::kCorrupt);
+  EXPECT_EQ(out_.tokens[0].position, 9u);
+  EXPECT_TRUE(out_.ids.empty());
+  EXPECT_EQ(core_->state().slots_used, 0u);
 }
 
 TEST_F(DecodeCoreTest, DeadlinesEndQueuedAndRunningAlike) {

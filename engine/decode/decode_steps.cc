@@ -138,6 +138,10 @@ void DecodeCore::Impl::Handle(const StepDone& event) {
 void DecodeCore::Impl::Commit(Sequence* s, const StepRow& row, const StepResult& result,
                               const Accepted& accepted) {
   WEIR_CHECK(accepted.count >= 1 && accepted.count <= row.count);
+  if (result.tokens[accepted.token_offset + accepted.count - 1] < 0) {
+    WEIR_REACHED("decode: logits are no numbers");
+    return End(s, pb::FINISH_REASON_FAILED, Reason::kCorrupt);
+  }
   TokenOut out{.key = s->id.request,
                .attempt = s->id.attempt,
                .position = s->cursor + 1,

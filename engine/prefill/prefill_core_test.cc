@@ -85,9 +85,10 @@ class PrefillCoreTest : public testing::Test {
     FailureTo(Reason::kCancelled, "", "", m.mutable_handover_abort()->mutable_failure());
     Deliver(m, from);
   }
-  bool EndStep(StepHealth health = StepHealth::kOk) {
+  bool EndStep(StepHealth health = StepHealth::kOk, bool numbers = true) {
     if (plan_ == nullptr) return false;
     StepResult result = model_->Run(*plan_);
+    if (!numbers) std::fill(result.tokens.begin(), result.tokens.end(), -1);
     result.health = health;
     plan_ = nullptr;
     Give(StepDone{.result = result});
@@ -120,6 +121,18 @@ class PrefillCoreTest : public testing::Test {
   std::vector<EngineActions::Send> sent_;
   const StepPlan* plan_ = nullptr;
 };
+
+TEST_F(PrefillCoreTest, LogitsThatAreNoNumbersFailTheRequest) {
+  Start();
+  Prefill(Id(1), 24);
+  EndStep();
+  EXPECT_EQ(Failed(), Reason::kOk);
+  EndStep(StepHealth::kOk, /*numbers=*/false);
+  EXPECT_EQ(Failed(), Reason::kCorrupt);
+  EXPECT_EQ(Last(pb::Envelope::kPrefillComputed), nullptr);
+  EXPECT_EQ(Last(pb::Envelope::kPrefillDone), nullptr);
+  EXPECT_EQ(Pages(), 0u);
+}
 
 TEST_F(PrefillCoreTest, ChunksAreOfferedAsTheyFinish) {
   Start();

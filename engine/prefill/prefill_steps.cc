@@ -165,6 +165,16 @@ void PrefillCore::Impl::Commit(Held* held, const StepRow& row, const StepResult&
   held->rows_computed += row.count;
   counters_.rows_computed += row.count;
   if (accepted == nullptr) return;
+  if (result.tokens[accepted->token_offset] < 0) {
+    WEIR_REACHED("prefill: logits are no numbers");
+    held->computed = 0;  // a new attempt may not build on this state
+    if (held->next) return;  // which begins anew
+    if (held->after_step == AfterStep::kNothing) {
+      Refuse(held->id, Error(Reason::kCorrupt, "the model's logits are no numbers"));
+    }
+    held->after_step = AfterStep::kDrop;
+    return;
+  }
   held->has_first = true;
   held->first = result.tokens[accepted->token_offset];
   held->first_score = accepted->score_offset < 0

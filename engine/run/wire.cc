@@ -78,7 +78,8 @@ Reason ReasonFrom(const pb::Failure& failure) {
 absl::StatusOr<SamplingParams> SamplingFrom(const pb::Sampling& s, uint32_t vocab) {
   WEIR_TRY(CheckRanges(s));
   SamplingParams out;
-  out.temperature = s.temperature();
+  // Next to nothing is greedy: logits divided by it would be infinite.
+  out.temperature = s.temperature() < 1e-5f ? 0 : s.temperature();
   out.top_p = s.top_p() == 0 ? 1 : s.top_p();
   out.top_k = s.top_k();
   out.min_p = s.min_p();

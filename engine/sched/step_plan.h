@@ -100,7 +100,8 @@ struct TokenScore {
 
 // The answer for one row group that samples: `count` tokens are right, 1 ... row.count for verify
 // groups (accepted drafts plus one), 1 for prefill with sample. The tokens follow the group's first
-// position: with k accepted drafts the cursor moves from first to first + k + 1.
+// position: with k accepted drafts the cursor moves from first to first + k + 1. The last of them is
+// -1 where the model's logits were no numbers: the sequence cannot go on.
 struct Accepted {
   SlotId slot;
   uint16_t count = 0;

@@ -3,7 +3,9 @@
 // From logits to tokens: bias, penalties, temperature, min-p, top-k, top-p, one draw, and the check
 // of drafts. The draw is argmax(log p + g) with g a Gumbel vector that depends on (seed, position,
 // token) alone, so a seeded stream is the same whatever the batch, the drafts or the attempt
-// (decisions, ruling 7). Temperature 0 takes the largest logit. Ties take the lower token.
+// (decisions, ruling 7). Temperature 0 takes the largest logit, and so does one below kGreedyBelow.
+// Ties take the lower token. Where a logit is NaN or the largest is not finite there is nothing to
+// choose from: the token is -1, and no draft behind it counts.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 namespace weir::kernels {
 
 inline constexpr int kTopLogprobsMax = 20;
+inline constexpr float kGreedyBelow = 1e-5f;  // logits over less leave the range of floats
 
 // Parameters of one row to sample, as they lie in device memory.
 struct SampleRow {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/stdx/check.h"
 #include "base/stdx/random.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/ref_ops.h"
@@ -46,6 +47,16 @@ int32_t Greedy(const Draw& draw) {
   return static_cast<int32_t>(std::max_element(draw.logit, draw.logit + draw.vocab) - draw.logit);
 }
 
+bool HasChoice(const float* logits, int vocab) {
+  bool nan = false;
+  float top = -HUGE_VALF;
+  for (int t = 0; t < vocab; ++t) {
+    nan |= std::isnan(logits[t]);
+    top = std::max(top, logits[t]);
+  }
+  return !nan && std::isfinite(top);
+}
+
 // Drops tokens whose probability is below min_p times the largest.
 void KeepMinP(Draw* draw, float top) {
   if (draw->row.min_p <= 0) return;
@@ -87,7 +98,7 @@ double Gumbel(const SampleRow& row, int32_t token) {
 }
 
 int32_t Choose(Draw* draw) {
-  if (draw->row.temperature <= 0) return Greedy(*draw);
+  if (draw->row.temperature < kGreedyBelow) return Greedy(*draw);
   for (int t = 0; t < draw->vocab; ++t) draw->logit[t] /= draw->row.temperature;
   const float top = draw->logit[Greedy(*draw)];
   for (int t = 0; t < draw->vocab; ++t) draw->order[t] = t;
@@ -132,6 +143,11 @@ void RefOps::Sample(Stream& stream, const SampleArgs& args) const {
   for (int64_t r = 0; r < args.rows; ++r) {
     const float* logits = F32(args.logits) + r * args.vocab;
     SampleOut* out = As<SampleOut>(args.out.address) + r;
+    if (!HasChoice(logits, args.vocab)) {
+      WEIR_REACHED("sample: logits are no numbers");
+      *out = SampleOut();
+      continue;
+    }
     Draw draw{As<const SampleRow>(args.params.address)[r],
               args.vocab,
               F32(args.adjusted),

@@ -76,6 +76,17 @@ const std::vector<float> kLogits = {std::log(0.5f), std::log(0.3f), std::log(0.1
 
 TEST_F(SampleTest, GreedyTakesTheLowestOfEqualTokens) {
   EXPECT_EQ(One({1, 3, 3, 2}, {.temperature = 0}), 1);
+  EXPECT_EQ(One({-9, -3, -3, -4}, {.temperature = 1e-40f}), 1) << "a temperature of next to nothing";
+}
+
+TEST_F(SampleTest, ThereIsNoTokenAmongWhatIsNoNumber) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    EXPECT_EQ(One({1, NAN, 3}, {.temperature = temperature, .logprobs = 2}), -1);
+    EXPECT_EQ(One({NAN, 2, 3}, {.temperature = temperature}), -1);
+    EXPECT_EQ(One({1, INFINITY, 3}, {.temperature = temperature}), -1);
+    EXPECT_EQ(One({-INFINITY, -INFINITY}, {.temperature = temperature}), -1);
+    EXPECT_EQ(One({-INFINITY, 2}, {.temperature = temperature}), 1) << "a masked token";
+  }
 }
 
 TEST_F(SampleTest, DrawsFollowTheProbabilities) {
