@@ -45,6 +45,7 @@ class EngineProcess {
     };
     options.on_poisoned = [] { RequestExit(kExitPoisoned); };
     WEIR_ASSIGN(trace_, MakeTraceSink(config_.log()));
+    ShowTrace(trace_.get(), &metrics_);
     options.trace = trace_.get();
     WEIR_ASSIGN(engine_, MakeEngine(std::move(options)));
     ShowEngine(engine_.get(), &metrics_, &watch_);

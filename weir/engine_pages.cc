@@ -96,6 +96,13 @@ void ShowEngine(engine::EngineService* engine, Metrics* metrics, ProgressWatch* 
   });
 }
 
+void ShowTrace(TracePointSink* trace, Metrics* metrics) {
+  if (trace == nullptr) return;
+  Metrics::Gauge lost = metrics->AddGauge(
+      "weir_trace_rows_lost", "Rows for trace_directory that were not written: a full disk, or too many");
+  metrics->OnScrape([trace, lost]() mutable { lost.Set(static_cast<double>(trace->dropped())); });
+}
+
 std::string EngineStateJson(const engine::EngineService& engine) {
   const EngineState state = engine.state();
   std::string out = absl::StrCat("{\"instance\":\"", engine.instance().value, "\"");

@@ -9,6 +9,7 @@
 #include "base/obs/log.h"
 #include "router/router_service.h"
 #include "weir/commands.h"
+#include "weir/engine_pages.h"
 #include "weir/engine_role.h"
 #include "weir/router_role.h"
 #include "weir/settings.h"
@@ -54,6 +55,7 @@ int RunRouter(const ServiceArgs& args) {
     options.metrics = &metrics;
     options.watch = &watch;
     WEIR_ASSIGN(trace, MakeTraceSink(config->log()));
+    ShowTrace(trace.get(), &metrics);
     options.trace = trace.get();
     options.make_channel = [](Channel::Options channel, Channel::Handler* handler) {
       return CreateGrpcChannel(std::move(channel), handler);

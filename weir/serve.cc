@@ -43,6 +43,7 @@ class ServeProcess {
     WEIR_ASSIGN(arenas_, MakeKvArenas(model_->info().layout, 2 * pages, 2 * states,
                                       /*shared=*/false));
     WEIR_ASSIGN(trace_, MakeTraceSink(config_.log()));
+    ShowTrace(trace_.get(), &metrics_);
     RouterRoleOptions router;
     router.trace = trace_.get();
     router.make_channel = Hub();
