@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <exception>
+#include <new>
 
 #include <CLI/CLI.hpp>
 
@@ -18,7 +20,7 @@ void AddService(CLI::App* app, weir::ServiceArgs* args) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int RunProgram(int argc, char** argv) {
   CLI::App app{
       "weir serves DeepSeek-family language models.\n\n"
       "Examples:\n"
@@ -72,4 +74,16 @@ int main(int argc, char** argv) {
   }
   if (simulate->parsed()) return weir::RunSimulate(simulate->remaining());
   return 2;
+}
+
+int main(int argc, char** argv) {
+  // What third parties throw: threads that cannot be made, memory that is not there.
+  try {
+    return RunProgram(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "weir: there is not enough memory for what is configured\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weir: %s\n", error.what());
+  }
+  return 1;
 }
