@@ -94,6 +94,25 @@ TEST(Tokenizer, OneHugePieceTakesNoQuadraticTime) {
   EXPECT_EQ(tokenizer->Decode(Encode(*tokenizer, text)), text);
 }
 
+TEST(Tokenizer, StopsSoonAfterItHasMoreThanAsked) {
+  for (const char* path : {kScript, kPlain}) {
+    const auto tokenizer = Load(path);
+    std::string text;
+    while (text.size() < 1 << 16) text += "the cat and ";
+    const auto whole = Encode(*tokenizer, text);
+    for (const size_t most : {size_t{0}, size_t{10}, whole.size() - 1}) {
+      std::vector<TokenId> some;
+      tokenizer->Encode(text, &some, most);
+      EXPECT_GT(some.size(), most);
+      EXPECT_LE(some.size(), whole.size());
+      if (most == 10) EXPECT_LT(some.size(), 4096u) << path;
+    }
+    std::vector<TokenId> all;
+    tokenizer->Encode(text, &all, whole.size());
+    EXPECT_EQ(all, whole);
+  }
+}
+
 TEST(Tokenizer, IdsOnlyShowsNumbers) {
   const auto tokenizer = Tokenizer::IdsOnly(100, 0, 1);
   EXPECT_FALSE(tokenizer->can_encode());

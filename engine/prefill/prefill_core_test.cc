@@ -124,7 +124,7 @@ class PrefillCoreTest : public testing::Test {
 
 TEST_F(PrefillCoreTest, LogitsThatAreNoNumbersFailTheRequest) {
   Start();
-  Prefill(Id(1), 24);
+  Prefill(Id(1), 24, InstanceId(0));
   EndStep();
   EXPECT_EQ(Failed(), Reason::kOk);
   EndStep(StepHealth::kOk, /*numbers=*/false);
