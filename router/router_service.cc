@@ -23,6 +23,8 @@ constexpr Duration kDrainGrace = std::chrono::seconds(2);
 // For a HelloRefused to reach the engine before its link ends.
 constexpr Duration kRefusedGrace = Millis(500);
 
+}  // namespace
+
 void FillDefaults(pb::RouterConfig* config) {
   if (config->http_address().empty()) config->set_http_address("127.0.0.1:8080");
   if (config->peer_address().empty()) config->set_peer_address("127.0.0.1:8081");
@@ -31,8 +33,11 @@ void FillDefaults(pb::RouterConfig* config) {
   if (config->requests_max() == 0) config->set_requests_max(4096);
   if (config->deadline_ms() == 0) config->set_deadline_ms(600000);
   if (config->attempts_max() == 0) config->set_attempts_max(3);
+  if (config->drain_ms() == 0) config->set_drain_ms(30000);
   if (config->silence_ms() == 0) config->set_silence_ms(60000);
 }
+
+namespace {
 
 absl::Status ParseAddress(const std::string& address, std::string* host, int* port) {
   const size_t colon = address.rfind(':');

@@ -28,6 +28,9 @@
 
 namespace weir::router {
 
+// Zero and empty become the defaults that config.proto documents.
+void FillDefaults(v1::RouterConfig* config);
+
 struct RouterServiceOptions {
   v1::RouterConfig config;  // zero and empty mean the documented defaults
   ServedModel model;

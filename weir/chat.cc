@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weir/commands.h"
+#include "weir/chat.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 
 #include "base/net/http_client.h"
 #include "base/stdx/bytes.h"
+#include "weir/commands.h"
 
 namespace weir {
 namespace {
@@ -115,39 +116,46 @@ class Conversation {
     g_cancel = false;
 
     Printer printer(color_);
-    std::string content;
-    std::string failure;
+    Said said;
     bool done = false;
     const absl::StatusOr<HttpAnswer> answer = HttpLines(call, [&](std::string_view line) {
       done = line == "data: [DONE]";
-      return !done && Line(line, &printer, &content, &failure);
+      return !done && Line(line, &printer, &said);
     });
     printer.End();
-    if (!done && failure.empty() && answer.ok() && answer->status == 200) {
-      failure = "the answer broke off";
+    if (!done && said.failure.empty() && answer.ok() && answer->status == 200) {
+      said.failure = "the answer broke off";
     }
-    return Close(answer, content, failure);
+    return Close(answer, said);
   }
 
  private:
-  bool Line(std::string_view line, Printer* printer, std::string* content, std::string* failure) {
+  // What came of one turn.
+  struct Said {
+    std::string content;
+    std::string failure;
+    bool cut = false;  // at the limit of tokens
+  };
+
+  bool Line(std::string_view line, Printer* printer, Said* said) {
     if (line.substr(0, 5) != "data:") return true;
     line.remove_prefix(5);
     while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
     const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object()) return true;
     if (event.contains("error") && event["error"].is_object()) {
-      *failure = TextOr(event["error"], "message");
+      said->failure = TextOr(event["error"], "message");
       return true;
     }
     if (!event.contains("choices") || !event["choices"].is_array()) return true;
     for (const json& choice : event["choices"]) {
       if (!choice.is_object() || !choice.contains("delta")) continue;
+      said->cut = said->cut || TextOr(choice, "finish_reason") == "length";
       const json& delta = choice["delta"];
       printer->Reasoning(TextOr(delta, "reasoning_content"));
       const std::string part = TextOr(delta, "content");
       printer->Content(part);
-      *content += part;
+      said->content += part;
       if (!delta.contains("tool_calls") || !delta["tool_calls"].is_array()) continue;
       for (const json& tool : delta["tool_calls"]) {
         if (!tool.is_object() || !tool.contains("function")) continue;
@@ -157,15 +165,16 @@ class Conversation {
     return true;
   }
 
-  bool Close(const absl::StatusOr<HttpAnswer>& answer, const std::string& content,
-             const std::string& failure) {
-    std::string problem = failure;
+  bool Close(const absl::StatusOr<HttpAnswer>& answer, const Said& said) {
+    const std::string& content = said.content;
+    std::string problem = said.failure;
     if (!answer.ok() && !g_cancel) {
       problem = std::string(StdView(answer.status().message()));
     } else if (answer.ok() && answer->status != 200) {
       problem = ErrorText(*answer);
     }
     if (g_cancel) std::fputs("(cancelled)\n", stdout);
+    if (said.cut) std::fputs("(cut off at the limit of tokens)\n", stderr);
     if (!problem.empty()) std::fprintf(stderr, "weir chat: %s\n", problem.c_str());
     if (content.empty() && (g_cancel || !problem.empty())) {
       messages_.erase(messages_.size() - 1);  // the question was not answered: not part of history
@@ -182,7 +191,7 @@ class Conversation {
 
 // The model to ask for: the one given, else the first that the server lists; empty with a line on
 // stderr if there is no answer.
-std::string ChooseModel(const ChatArgs& args) {
+std::string ChooseModel(const ChatArgs& args, const std::string& typed_url) {
   if (!args.model.empty()) return args.model;
   HttpCall call;
   call.url = args.url + "/v1/models";
@@ -201,45 +210,81 @@ std::string ChooseModel(const ChatArgs& args) {
       }
     }
   }
-  std::fprintf(stderr, "weir chat: %s\n", problem.c_str());
+  std::fprintf(stderr, "weir chat: %s (--url %s)\n", problem.c_str(), typed_url.c_str());
   return {};
 }
 
 constexpr char kHelp[] =
     "/reset forgets the conversation, /exit leaves, Ctrl-C cancels an answer, Ctrl-D leaves.\n";
 
+// Obeys one command; false when the conversation is over.
+bool Obey(std::string_view command, Conversation* conversation) {
+  if (command == "exit" || command == "quit") return false;
+  if (command == "reset") {
+    conversation->Reset();
+  } else if (command == "help") {
+    std::fputs(kHelp, stdout);
+  } else {
+    std::fprintf(stderr, "weir chat: unknown command /%s. %s", std::string(command).c_str(), kHelp);
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string ChatBaseUrl(std::string_view typed) {
+  std::string url(typed);
+  if (url.find("://") == std::string::npos) url = "http://" + url;
+  const auto trim = [&url](std::string_view end) {
+    if (url.size() > end.size() && url.compare(url.size() - end.size(), end.size(), end) == 0) {
+      url.resize(url.size() - end.size());
+    }
+  };
+  trim("/");
+  trim("/v1");
+  return url;
+}
+
+std::string_view ChatCommandOf(std::string_view line) {
+  if (line.substr(0, 1) != "/") return {};
+  const std::string_view word = line.substr(1, line.find(' ') - 1);
+  for (const char c : word) {
+    if (c < 'a' || c > 'z') return {};
+  }
+  return word;
+}
 
 int RunChat(const ChatArgs& given) {
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;  // no SA_RESTART: a read at the prompt returns
   sigaction(SIGINT, &action, nullptr);
   ChatArgs args = given;
-  args.model = ChooseModel(given);
+  args.url = ChatBaseUrl(given.url);
+  args.model = ChooseModel(args, given.url);
   if (args.model.empty()) return 1;
   const bool color = isatty(STDOUT_FILENO) != 0;
   Conversation conversation(args, color);
   if (!args.once.empty()) return conversation.Turn(args.once) ? 0 : 1;
 
-  if (color) std::printf("Talking to %s. %s", args.url.c_str(), kHelp);
+  // Questions from a pipe are asked one after the other: no prompt, and a failure is the exit code's.
+  const bool person = isatty(STDIN_FILENO) != 0;
+  if (person) std::printf("Talking to %s. %s", args.url.c_str(), kHelp);
+  bool all_answered = true;
   std::string line;
   while (true) {
     g_cancel = false;
-    std::fputs(color ? "\x1b[1m> \x1b[0m" : "> ", stdout);
+    if (person) std::fputs(color ? "\x1b[1m> \x1b[0m" : "> ", stdout);
     std::fflush(stdout);
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) continue;
-    if (line == "/exit" || line == "/quit") break;
-    if (line == "/help") {
-      std::fputs(kHelp, stdout);
-    } else if (line == "/reset") {
-      conversation.Reset();
-    } else {
-      conversation.Turn(line);
+    if (const std::string_view command = ChatCommandOf(line); !command.empty()) {
+      if (!Obey(command, &conversation)) break;
+    } else if (!conversation.Turn(line)) {
+      all_answered = false;
     }
   }
-  std::fputs("\n", stdout);
-  return 0;
+  if (person) std::fputs("\n", stdout);
+  return person || all_answered ? 0 : 1;
 }
 
 }  // namespace weir

@@ -70,7 +70,7 @@ class EngineProcess {
   Duration drain_limit() const {
     const uint32_t ms =
         role_ == Role::kPrefill ? config_.prefill().drain_ms() : config_.decode().drain_ms();
-    return Millis(ms == 0 ? 30000 : ms);
+    return Millis(ms);
   }
 
  private:
@@ -117,13 +117,15 @@ class EngineProcess {
 int RunEngine(Role role, const ServiceArgs& args) {
   ArmPlantedFromEnvironment();
   const bool prefill = role == Role::kPrefill;
-  absl::StatusOr<v1::Config> config =
-      LoadSettings(args, {.prefill = prefill, .decode = !prefill});
+  const Roles roles{.prefill = prefill, .decode = !prefill};
+  absl::StatusOr<v1::Config> config = LoadSettings(args, roles);
   if (const std::optional<int> code = AnswerConfigFlags(args, config)) return *code;
+  Reloader reloader(args, roles, *config);
   EngineProcess process(role, *std::move(config));
   ProcessHooks hooks;
   hooks.start = [&] { return process.Start(); };
   hooks.drain = [&](Instant deadline, Task drained) { process.Drain(deadline, std::move(drained)); };
+  hooks.reload = [&] { (void)reloader.Reload(); };  // nothing of an engine is read again
   hooks.stop = [&] { process.Stop(); };
   hooks.drain_limit = process.drain_limit();
   return RunProcess(std::move(hooks));

@@ -28,7 +28,8 @@ struct Field {
 };
 
 constexpr Field kFields[] = {
-    {"slots", "Slots there are", Kind::kGauge, [](const EngineState& s) -> double { return s.slots_total; }},
+    {"slots", "Slots there are", Kind::kGauge,
+     [](const EngineState& s) -> double { return s.slots_total; }},
     {"slots_used", "Slots taken by a sequence", Kind::kGauge,
      [](const EngineState& s) -> double { return s.slots_used; }},
     {"pages", "KV pages there are, both parts", Kind::kGauge,

@@ -20,13 +20,6 @@ namespace {
 using engine::KvMemory;
 using engine::Part;
 
-constexpr uint64_t kMemoryMibDefault = 1024;
-constexpr uint32_t kPrefillSlotsDefault = 64;
-constexpr uint32_t kDecodeSlotsDefault = 256;
-constexpr uint32_t kRetainDefault = 64;
-
-uint32_t Or(uint32_t value, uint32_t fallback) { return value == 0 ? fallback : value; }
-
 v1::Geometry GeometryOf(const EngineRoleOptions& options, uint32_t pages) {
   const engine::ModelInfo& info = options.model->info();
   v1::Geometry geometry;
@@ -47,16 +40,16 @@ v1::Geometry GeometryOf(const EngineRoleOptions& options, uint32_t pages) {
 std::unique_ptr<engine::EngineCore> MakeCore(const EngineRoleOptions& options,
                                              const engine::KvShare& share) {
   const v1::EngineConfig& config = options.config;
-  const Duration lease = config.lease_ms() > 0 ? Millis(config.lease_ms()) : engine::kLeaseDefault;
+  const Duration lease = Millis(config.lease_ms());
   if (options.role == Role::kPrefill) {
     engine::PrefillCore::Config core;
     core.model = options.model->info();
     core.kv = share;
     core.arena = options.arena;
     core.slots = options.sizes.slots;
-    core.chunk_rows = Or(config.chunk_rows(), core.chunk_rows);
-    core.queue_max = Or(config.queue_max(), core.queue_max);
-    core.retain_max = Or(config.retain_max(), kRetainDefault);
+    core.chunk_rows = config.chunk_rows();
+    core.queue_max = config.queue_max();
+    core.retain_max = config.retain_max();
     core.lease = lease;
     return std::make_unique<engine::EngineCoreOf<engine::PrefillCore>>(
         std::make_unique<engine::PrefillCore>(std::move(core)));
@@ -67,7 +60,7 @@ std::unique_ptr<engine::EngineCore> MakeCore(const EngineRoleOptions& options,
   core.arena = options.arena;
   core.slots = options.sizes.slots;
   core.step_rows_max = config.step_rows_max();
-  core.queue_max = Or(config.queue_max(), core.queue_max);
+  core.queue_max = config.queue_max();
   core.lease = lease;
   return std::make_unique<engine::EngineCoreOf<engine::DecodeCore>>(
       std::make_unique<engine::DecodeCore>(std::move(core)));
@@ -97,9 +90,6 @@ absl::StatusOr<std::unique_ptr<kv::Transfer>> MakeTransfer(const v1::EngineConfi
                                                            InstanceId instance,
                                                            std::function<void()> wake) {
   const std::string& kind = config.transfer();
-  if (!kind.empty() && kind != "auto" && kind != "shm" && kind != "ucx") {
-    return Error(Reason::kBadField, "transfer must be auto, shm or ucx", "transfer");
-  }
   std::vector<std::unique_ptr<kv::Carrier>> carriers;
   if (kind != "ucx") carriers.push_back(kv::MakeShmCarrier());
   if (kind != "shm") {
@@ -133,8 +123,8 @@ absl::StatusOr<EngineSizes> SizesFor(Role role, const v1::EngineConfig& config,
                                      const engine::ModelInfo& info) {
   const bool prefill = role == Role::kPrefill;
   EngineSizes sizes;
-  sizes.slots = Or(config.slots(), prefill ? kPrefillSlotsDefault : kDecodeSlotsDefault);
-  sizes.states = sizes.slots + (prefill ? Or(config.retain_max(), kRetainDefault) : 0);
+  sizes.slots = config.slots();
+  sizes.states = sizes.slots + (prefill ? config.retain_max() : 0);
   const uint64_t block_bytes =
       info.layout.page_bytes(Part::kEncoder) + info.layout.page_bytes(Part::kDecoder);
   const uint64_t blocks_per_sequence = info.layout.BlocksFor(info.positions_max);
@@ -142,8 +132,7 @@ absl::StatusOr<EngineSizes> SizesFor(Role role, const v1::EngineConfig& config,
     sizes.pages = config.pages();
     return sizes;
   }
-  const uint64_t budget =
-      (config.memory_mib() == 0 ? kMemoryMibDefault : config.memory_mib()) * kMiB;
+  const uint64_t budget = config.memory_mib() * kMiB;
   if (block_bytes == 0 || budget < block_bytes) {
     return Error(Reason::kBadField,
                  absl::StrCat("memory_mib must hold at least one block of ", block_bytes, " bytes"),

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<KvArenas>> MakeKvArenas(const engine::CacheLayout
                                                        uint32_t pages, uint32_t states,
                                                        bool shared);
 
-// What a role gets by its configuration, defaults filled in.
+// What a role gets by its configuration, in which the defaults are filled in (settings.h).
 struct EngineSizes {
   uint32_t slots = 0;
   uint32_t states = 0;

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "weir/build_id.h"
 #include "weir/commands.h"
 #include "weir/version.h"
 
@@ -15,7 +16,18 @@ void AddService(CLI::App* app, weir::ServiceArgs* args) {
   app->add_option("--set", args->sets, "Override one setting, for example router.deadline_ms=5000");
   app->add_option("--model", args->model, "Checkpoint directory (model.path)");
   app->add_flag("--dump-config", args->dump_config, "Print the effective configuration and exit");
-  app->add_flag("--check-config", args->check_config, "Exit with 0 if the configuration is good, 2 if not");
+  app->add_flag("--check-config", args->check_config,
+                "Exit with 0 if the configuration is good, 2 if not");
+}
+
+constexpr int kExitBadUsage = 2;
+
+// CLI11 would complain of a missing subcommand, whatever was written in its place.
+bool IsSubcommand(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (one->get_name() == name) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -24,10 +36,11 @@ static int RunProgram(int argc, char** argv) {
   CLI::App app{
       "weir serves DeepSeek-family language models.\n\n"
       "Examples:\n"
-      "  weir serve --model deploy/models/hash\n"
+      "  weir serve --model deploy/models/script\n"
       "  weir chat --url http://127.0.0.1:8080\n"
       "  weir decode --config deploy/config/decode.yaml --set decode.slots=64\n"};
-  app.set_version_flag("--version", weir::kVersion);
+  app.set_version_flag("--version",
+                       std::string("weir ") + weir::kVersion + " (build " + weir::BuildId() + ")");
   app.require_subcommand(1);
 
   weir::ServiceArgs service;
@@ -44,7 +57,8 @@ static int RunProgram(int argc, char** argv) {
 
   weir::ChatArgs chat_args;
   CLI::App* chat = app.add_subcommand("chat", "Talk to a running server in the terminal");
-  chat->add_option("--url", chat_args.url, "Address of the server")->capture_default_str();
+  chat->add_option("--url", chat_args.url, "Address of the server; a trailing /v1 may be there")
+      ->capture_default_str();
   chat->add_option("--model", chat_args.model, "Model name; the server's only one if not given");
   chat->add_option("--system", chat_args.system, "System prompt");
   chat->add_option("--once", chat_args.once, "Ask this, print the answer, leave");
@@ -56,13 +70,24 @@ static int RunProgram(int argc, char** argv) {
   CLI::App* bench = app.add_subcommand("bench", "Measure a part: steploop, router, transfer or tokenize");
   bench->add_option("what", bench_args.what, "steploop, router, transfer or tokenize")->required();
   bench->allow_extras();
+  bench->footer("After it: --quick takes seconds, --json prints one JSON object.");
 
   CLI::App* simulate =
       app.add_subcommand("simulate", "Run a cluster of the production cores on a fake clock");
   simulate->allow_extras();
   simulate->prefix_command();
+  simulate->footer(
+      "Options: --seed N the first seed (1), --count N so many seeds (1), --trace 1 every message.");
 
-  CLI11_PARSE(app, argc, argv);
+  if (argc > 1 && argv[1][0] != '-' && !IsSubcommand(app, argv[1])) {
+    std::fprintf(stderr, "weir: unknown subcommand '%s'; `weir --help` lists them\n", argv[1]);
+    return kExitBadUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitBadUsage;  // prints the error, or what was asked for
+  }
   if (serve->parsed()) return weir::RunServe(service);
   if (router->parsed()) return weir::RunRouter(service);
   if (prefill->parsed()) return weir::RunEngine(weir::Role::kPrefill, service);

@@ -38,12 +38,13 @@ absl::StatusOr<std::unique_ptr<router::RouterService>> MakeRouter(const v1::Conf
 }
 
 Duration RouterDrainLimit(const v1::RouterConfig& config) {
-  return Millis(config.drain_ms() == 0 ? 30000 : config.drain_ms());
+  return Millis(config.drain_ms());
 }
 
 int RunRouter(const ServiceArgs& args) {
   ArmPlantedFromEnvironment();
-  absl::StatusOr<v1::Config> config = LoadSettings(args, {.router = true});
+  const Roles roles{.router = true};
+  absl::StatusOr<v1::Config> config = LoadSettings(args, roles);
   if (const std::optional<int> code = AnswerConfigFlags(args, config)) return *code;
   Metrics metrics;
   ProgressWatch watch;
@@ -71,13 +72,9 @@ int RunRouter(const ServiceArgs& args) {
   hooks.drain = [&](Instant deadline, Task drained) {
     service->Drain(deadline, std::move(drained));
   };
+  Reloader reloader(args, roles, *config);
   hooks.reload = [&] {
-    const absl::StatusOr<v1::Config> fresh = LoadSettings(args, {.router = true});
-    if (!fresh.ok()) {
-      Log(LogLevel::kError, "reload refused; nothing changed", {{"why", fresh.status()}});
-      return;
-    }
-    service->Reload(fresh->router());
+    if (const auto fresh = reloader.Reload()) service->Reload(fresh->router());
   };
   hooks.stop = [&] {
     if (service) service->Stop();

@@ -136,13 +136,9 @@ int RunServe(const ServiceArgs& args) {
   ProcessHooks hooks;
   hooks.start = [&] { return process.Start(); };
   hooks.drain = [&](Instant deadline, Task drained) { process.Drain(deadline, std::move(drained)); };
+  Reloader reloader(args, roles, *config);
   hooks.reload = [&] {
-    const absl::StatusOr<v1::Config> fresh = LoadSettings(args, roles);
-    if (!fresh.ok()) {
-      Log(LogLevel::kError, "reload refused; nothing changed", {{"why", fresh.status()}});
-      return;
-    }
-    process.Reload(*fresh);
+    if (const auto fresh = reloader.Reload()) process.Reload(*fresh);
   };
   hooks.stop = [&] { process.Stop(); };
   hooks.drain_limit = RouterDrainLimit(config->router());

@@ -1,34 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weir/settings.h"
 
+#include <arpa/inet.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/app/process.h"
 #include "base/config/load.h"
 #include "base/obs/log.h"
 #include "base/stdx/bytes.h"
+#include "codec/template/template.h"
+#include "router/router_service.h"
 
 namespace weir {
 namespace {
 
 using Problems = std::vector<std::string>;
 
-void CheckRange(const char* field, uint64_t value, uint64_t low, uint64_t high,
+// What SIGHUP reads again; config.proto says so too.
+constexpr std::string_view kReloadable[] = {"router.deadline_ms", "router.attempts_max",
+                                            "router.api_keys"};
+
+void SetDefault(std::string* field, const char* value) {
+  if (field->empty()) *field = value;
+}
+
+void FillEngineDefaults(bool prefill, v1::EngineConfig* engine) {
+  SetDefault(engine->mutable_peer_address(), "127.0.0.1:0");
+  SetDefault(engine->mutable_admin_address(), "127.0.0.1:0");
+  SetDefault(engine->mutable_transfer(), "auto");
+  SetDefault(engine->mutable_ucx_transports(), "tcp");
+  if (engine->slots() == 0) engine->set_slots(prefill ? 64 : 256);
+  if (engine->memory_mib() == 0) engine->set_memory_mib(1024);
+  if (engine->chunk_rows() == 0) engine->set_chunk_rows(512);
+  if (engine->queue_max() == 0) engine->set_queue_max(1024);
+  if (engine->lease_ms() == 0) engine->set_lease_ms(30000);
+  if (engine->drain_ms() == 0) engine->set_drain_ms(30000);
+  if (engine->retain_max() == 0) engine->set_retain_max(64);
+}
+
+// Zero and empty become the documented defaults; what another setting or the checkpoint decides
+// stays as it is.
+void FillDefaults(v1::Config* config) {
+  SetDefault(config->mutable_log()->mutable_level(), "info");
+  SetDefault(config->mutable_log()->mutable_format(), "text");
+  v1::ModelConfig* model = config->mutable_model();
+  SetDefault(model->mutable_numerics(), "native");
+  SetDefault(model->mutable_backend(), "cpu");
+  if (model->name().empty()) model->set_name(ModelNameOf(*model));
+  router::FillDefaults(config->mutable_router());
+  FillEngineDefaults(/*prefill=*/true, config->mutable_prefill());
+  FillEngineDefaults(/*prefill=*/false, config->mutable_decode());
+}
+
+void CheckRange(const std::string& field, uint64_t value, uint64_t low, uint64_t high,
                 Problems* problems) {
   if (value == 0 || (value >= low && value <= high)) return;  // 0 is the default
   problems->push_back(absl::StrCat(field, " must be from ", low, " to ", high, ", not ", value));
 }
 
+void CheckWord(const std::string& field, const std::string& word,
+               std::initializer_list<std::string_view> words, Problems* problems) {
+  if (std::find(words.begin(), words.end(), word) != words.end()) return;
+  std::vector<std::string> all(words.begin(), words.end());
+  problems->push_back(absl::StrCat(field, " must be one of ", absl::StrJoin(all, ", "), ", not \"",
+                                   word, "\""));
+}
+
 void CheckAddress(const std::string& field, const std::string& address, Problems* problems) {
-  if (address.empty()) return;
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address, field);
   if (!parsed.ok()) problems->push_back(std::string(StdView(parsed.status().message())));
+}
+
+// One that this process listens on itself.
+void CheckOwnAddress(const std::string& field, const std::string& address, Problems* problems) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address, field);
+  if (!parsed.ok()) {
+    problems->push_back(std::string(StdView(parsed.status().message())));
+    return;
+  }
+  in6_addr bytes;
+  if (inet_pton(AF_INET, parsed->host.c_str(), &bytes) == 1) return;
+  if (inet_pton(AF_INET6, parsed->host.c_str(), &bytes) == 1) return;
+  problems->push_back(absl::StrCat(field, " must begin with an IP address, not \"", parsed->host,
+                                   "\""));
+}
+
+void CheckReadable(const std::string& field, const std::string& path, Problems* problems) {
+  if (path.empty() || access(path.c_str(), R_OK) == 0) return;
+  problems->push_back(absl::StrCat(field, ": ", path, " cannot be read"));
+}
+
+void CheckLog(const v1::LogConfig& log, Problems* problems) {
+  CheckWord("log.level", log.level(), {"debug", "info", "warn", "error"}, problems);
+  CheckWord("log.format", log.format(), {"text", "json"}, problems);
+  const std::string& directory = log.trace_directory();
+  if (directory.empty()) return;
+  struct stat info;
+  if (stat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    problems->push_back(absl::StrCat("log.trace_directory: ", directory, " is not a directory"));
+  } else if (access(directory.c_str(), W_OK | X_OK) != 0) {
+    problems->push_back(absl::StrCat("log.trace_directory: ", directory, " cannot be written to"));
+  }
 }
 
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
@@ -40,26 +123,32 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   if (stat((model.path() + "/config.json").c_str(), &info) != 0) {
     problems->push_back(absl::StrCat("model.path: ", model.path(), " has no config.json"));
   }
-  const std::string& numerics = model.numerics();
-  if (!numerics.empty() && numerics != "fp32" && numerics != "native" && numerics != "vendor") {
-    problems->push_back("model.numerics must be fp32, native or vendor");
-  }
-  const std::string& backend = model.backend();
-  if (!backend.empty() && backend != "cpu" && backend != "ref") {
-    problems->push_back("model.backend must be cpu or ref");
-  }
+  CheckWord("model.numerics", model.numerics(), {"fp32", "native", "vendor"}, problems);
+  CheckWord("model.backend", model.backend(), {"cpu", "ref"}, problems);
 }
 
 void CheckRouter(const v1::RouterConfig& router, Problems* problems) {
-  CheckAddress("router.http_address", router.http_address(), problems);
+  constexpr uint64_t kDayMs = 86400000;
+  CheckOwnAddress("router.http_address", router.http_address(), problems);
   CheckAddress("router.peer_address", router.peer_address(), problems);
   CheckRange("router.connections_max", router.connections_max(), 1, 100000, problems);
   CheckRange("router.body_bytes_max", router.body_bytes_max(), 1024, uint64_t{1} << 30, problems);
   CheckRange("router.requests_max", router.requests_max(), 1, 1000000, problems);
+  CheckRange("router.deadline_ms", router.deadline_ms(), 1, kDayMs, problems);
   CheckRange("router.attempts_max", router.attempts_max(), 1, 10, problems);
+  CheckRange("router.drain_ms", router.drain_ms(), 1, kDayMs, problems);
+  CheckRange("router.silence_ms", router.silence_ms(), 100, kDayMs, problems);
   if (router.tls_certificate().empty() != router.tls_key().empty()) {
-    problems->push_back("router.tls_certificate and router.tls_key must be set together");
+    problems->push_back(router.tls_key().empty()
+                            ? "router.tls_certificate needs router.tls_key beside it"
+                            : "router.tls_key needs router.tls_certificate beside it");
   }
+  CheckReadable("router.tls_certificate", router.tls_certificate(), problems);
+  CheckReadable("router.tls_key", router.tls_key(), problems);
+  if (router.template_().empty()) return;
+  const auto known = codec::TemplateByName(router.template_());
+  if (known.ok()) return;
+  problems->push_back(absl::StrCat("router.template: ", known.status().message()));
 }
 
 void CheckEngine(const std::string& section, const v1::EngineConfig& engine, bool alone,
@@ -69,22 +158,23 @@ void CheckEngine(const std::string& section, const v1::EngineConfig& engine, boo
     problems->push_back(absl::StrCat(field("routers"), " is required: the peer address of a router"));
   }
   for (const std::string& router : engine.routers()) CheckAddress(field("routers"), router, problems);
-  CheckAddress(field("peer_address"), engine.peer_address(), problems);
-  CheckAddress(field("admin_address"), engine.admin_address(), problems);
-  CheckRange(field("slots").c_str(), engine.slots(), 1, 65536, problems);
-  CheckRange(field("chunk_rows").c_str(), engine.chunk_rows(), 1, 32768, problems);
-  CheckRange(field("queue_max").c_str(), engine.queue_max(), 1, 1000000, problems);
-  CheckRange(field("lease_ms").c_str(), engine.lease_ms(), 100, 3600000, problems);
-  // Page ids have 31 bits, and in one process two engines share them.
-  CheckRange(field("pages").c_str(), engine.pages(), 1, uint64_t{1} << 29, problems);
-  CheckRange(field("memory_mib").c_str(), engine.memory_mib(), 1, uint64_t{1} << 24, problems);
-  CheckRange(field("step_rows_max").c_str(), engine.step_rows_max(), 1, 1000000, problems);
-  CheckRange(field("threads").c_str(), engine.threads(), 1, 1024, problems);
-  CheckRange(field("retain_max").c_str(), engine.retain_max(), 1, 1000000, problems);
-  const std::string& transfer = engine.transfer();
-  if (!transfer.empty() && transfer != "auto" && transfer != "shm" && transfer != "ucx") {
-    problems->push_back(absl::StrCat(field("transfer"), " must be auto, shm or ucx"));
+  // Other engines are told this address, and KV is read there by a library that knows no names.
+  if (engine.peer_address().rfind("localhost:", 0) != 0) {
+    CheckOwnAddress(field("peer_address"), engine.peer_address(), problems);
   }
+  CheckOwnAddress(field("admin_address"), engine.admin_address(), problems);
+  CheckRange(field("slots"), engine.slots(), 1, 65536, problems);
+  CheckRange(field("chunk_rows"), engine.chunk_rows(), 1, 32768, problems);
+  CheckRange(field("queue_max"), engine.queue_max(), 1, 1000000, problems);
+  CheckRange(field("lease_ms"), engine.lease_ms(), 100, 3600000, problems);
+  // Page ids have 31 bits, and in one process two engines share them.
+  CheckRange(field("pages"), engine.pages(), 1, uint64_t{1} << 29, problems);
+  CheckRange(field("memory_mib"), engine.memory_mib(), 1, uint64_t{1} << 24, problems);
+  CheckRange(field("step_rows_max"), engine.step_rows_max(), 1, 1000000, problems);
+  CheckRange(field("threads"), engine.threads(), 1, 1024, problems);
+  CheckRange(field("retain_max"), engine.retain_max(), 1, 1000000, problems);
+  CheckRange(field("drain_ms"), engine.drain_ms(), 1, 86400000, problems);
+  CheckWord(field("transfer"), engine.transfer(), {"auto", "shm", "ucx"}, problems);
 }
 
 }  // namespace
@@ -100,6 +190,9 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& address, const std::st
                  field);
   }
   out.host = address.substr(0, colon);
+  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
+    out.host = out.host.substr(1, out.host.size() - 2);
+  }
   return out;
 }
 
@@ -122,21 +215,15 @@ absl::StatusOr<v1::Config> LoadSettings(const ServiceArgs& args, const Roles& ro
   v1::Config config;
   const bool alone = !(roles.router && roles.prefill);
   ConfigSources sources{.file = args.config_file, .sets = args.sets};
+  if (!args.model.empty()) sources.flags.push_back({"--model", "model.path", args.model});
   const auto check = [&](std::vector<std::string>* problems) {
-    if (!args.model.empty()) config.mutable_model()->set_path(args.model);
-    v1::RouterConfig* router = config.mutable_router();
-    if (router->http_address().empty()) router->set_http_address("127.0.0.1:8080");
-    if (router->peer_address().empty()) router->set_peer_address("127.0.0.1:8081");
+    FillDefaults(&config);
     if (args.port >= 0) {
-      const absl::StatusOr<HostPort> address =
-          ParseHostPort(router->http_address(), "router.http_address");
-      router->set_http_address(
-          absl::StrCat(address.ok() ? address->host : "127.0.0.1", ":", args.port));
+      v1::RouterConfig* router = config.mutable_router();
+      const std::string& given = router->http_address();
+      router->set_http_address(absl::StrCat(given.substr(0, given.rfind(':')), ":", args.port));
     }
-    for (v1::EngineConfig* engine : {config.mutable_prefill(), config.mutable_decode()}) {
-      if (engine->peer_address().empty()) engine->set_peer_address("127.0.0.1:0");
-      if (engine->admin_address().empty()) engine->set_admin_address("127.0.0.1:0");
-    }
+    CheckLog(config.log(), problems);
     CheckModel(config.model(), problems);
     if (roles.router) CheckRouter(config.router(), problems);
     if (roles.prefill) CheckEngine("prefill", config.prefill(), alone, problems);
@@ -149,6 +236,31 @@ absl::StatusOr<v1::Config> LoadSettings(const ServiceArgs& args, const Roles& ro
   return config;
 }
 
+std::optional<v1::Config> Reloader::Reload() {
+  absl::StatusOr<v1::Config> fresh = LoadSettings(args_, roles_);
+  if (!fresh.ok()) {
+    Log(LogLevel::kError, "reload refused; nothing changed", {{"why", fresh.status()}});
+    return std::nullopt;
+  }
+  std::vector<std::string> changed;
+  std::vector<std::string> restart;
+  for (std::string& path : ChangedSettings(running_, *fresh)) {
+    const bool reloadable =
+        std::find(std::begin(kReloadable), std::end(kReloadable), path) != std::end(kReloadable);
+    (reloadable ? changed : restart).push_back(std::move(path));
+  }
+  if (roles_.router) {
+    v1::RouterConfig* router = running_.mutable_router();
+    router->set_deadline_ms(fresh->router().deadline_ms());
+    router->set_attempts_max(fresh->router().attempts_max());
+    *router->mutable_api_keys() = fresh->router().api_keys();
+  }
+  Log(LogLevel::kInfo, "reloaded",
+      {{"changed", changed.empty() ? "nothing" : absl::StrJoin(changed, ",")},
+       {"needs_restart", restart.empty() ? "nothing" : absl::StrJoin(restart, ",")}});
+  return running_;
+}
+
 std::optional<int> AnswerConfigFlags(const ServiceArgs& args,
                                      const absl::StatusOr<v1::Config>& config) {
   absl::Status status = config.status();
@@ -158,6 +270,10 @@ std::optional<int> AnswerConfigFlags(const ServiceArgs& args,
     return kExitBadConfig;
   }
   if (args.dump_config) std::fputs(DumpConfig(*config).c_str(), stdout);
+  if (args.check_config && !args.dump_config) {
+    const bool file = !args.config_file.empty();
+    std::printf("%s: good\n", file ? args.config_file.c_str() : "the configuration");
+  }
   if (args.dump_config || args.check_config) return 0;
   return std::nullopt;
 }

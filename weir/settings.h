@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/obs/trace_point.h"
 #include "base/stdx/status.h"
@@ -22,8 +23,26 @@ struct Roles {
   bool decode = false;
 };
 
-// kBadField with one line per problem.
+// Every default filled in, but for what the checkpoint decides. kBadField with one line per problem;
+// what passes here is only refused at start for what start alone can know (a port in use, a
+// checkpoint that does not load).
 absl::StatusOr<v1::Config> LoadSettings(const ServiceArgs& args, const Roles& roles);
+
+// Answers SIGHUP: reads the configuration again and logs which settings it takes over and which need
+// a restart. Main thread.
+class Reloader {
+ public:
+  Reloader(ServiceArgs args, Roles roles, v1::Config running)
+      : args_(std::move(args)), roles_(roles), running_(std::move(running)) {}
+
+  // What to run with from now on; nullopt, with the reason in the log, when it is refused.
+  std::optional<v1::Config> Reload();
+
+ private:
+  const ServiceArgs args_;
+  const Roles roles_;
+  v1::Config running_;
+};
 
 // Prints problems, --dump-config and --check-config; the exit code if the process is done with that.
 // Configures the log otherwise.
@@ -40,7 +59,7 @@ struct HostPort {
   std::string host;
   int port = 0;
 };
-// "host:port". kBadField naming `field` for anything else.
+// "host:port", an IPv6 host in brackets, which are taken off. kBadField naming `field` for anything else.
 absl::StatusOr<HostPort> ParseHostPort(const std::string& address, const std::string& field);
 
 }  // namespace weir
