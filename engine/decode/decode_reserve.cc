@@ -81,6 +81,7 @@ void DecodeCore::Impl::Handle(const Received& event) {
 void DecodeCore::Impl::Handle(const DrainRequested& event) {
   draining_ = true;
   drain_until_ = event.deadline;
+  reporter_.Hasten();  // routers must know before we are gone, or we count as lost
   while (!queue_.empty()) {
     const AttemptKey id = queue_.front().id;
     Refuse(id, Error(Reason::kNoCapacity, "this engine is draining"));

@@ -81,6 +81,7 @@ void PrefillCore::Impl::Handle(const Received& event) {
 void PrefillCore::Impl::Handle(const DrainRequested& event) {
   draining_ = true;
   drain_until_ = event.deadline;
+  reporter_.Hasten();  // routers must know before we are gone, or we count as lost
   while (!retained_.empty()) EvictOldestRetained();
 }
 
