@@ -56,7 +56,7 @@ void FillDefaults(v1::Config* config) {
   SetDefault(config->mutable_log()->mutable_format(), "text");
   v1::ModelConfig* model = config->mutable_model();
   SetDefault(model->mutable_numerics(), "native");
-  SetDefault(model->mutable_backend(), "cpu");
+  SetDefault(model->mutable_backend(), model->numerics() == "vendor" ? "ref" : "cpu");
   if (model->name().empty()) model->set_name(ModelNameOf(*model));
   router::FillDefaults(config->mutable_router());
   FillEngineDefaults(/*prefill=*/true, config->mutable_prefill());
@@ -125,6 +125,9 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   }
   CheckWord("model.numerics", model.numerics(), {"fp32", "native", "vendor"}, problems);
   CheckWord("model.backend", model.backend(), {"cpu", "ref"}, problems);
+  if (model.backend() == "cpu" && model.numerics() == "vendor") {
+    problems->push_back("model.backend must be ref where model.numerics is vendor");
+  }
 }
 
 void CheckRouter(const v1::RouterConfig& router, Problems* problems) {

@@ -50,6 +50,14 @@ TEST_F(Settings, DefaultsAreFilledIn) {
   EXPECT_EQ(config->decode().transfer(), "auto");
 }
 
+TEST_F(Settings, VendorNumericsRunOnTheReferenceKernels) {
+  const absl::StatusOr<v1::Config> config = LoadSettings(Args({"model.numerics=vendor"}), kServe);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model().backend(), "ref");
+  EXPECT_EQ(Refusal(Args({"model.numerics=vendor", "model.backend=cpu"})),
+            "--set: model.backend must be ref where model.numerics is vendor");
+}
+
 TEST_F(Settings, ThePortReplacesThatOfTheAddress) {
   ServiceArgs args = Args({"router.http_address='[::1]:80'"});
   args.port = 81;
@@ -79,6 +87,7 @@ TEST_F(Settings, WhatWouldFailAtStartIsRefused) {
       {"log.trace_directory=/nonexistent", "log.trace_directory: /nonexistent is not a directory"},
       {"log.level=loud", "log.level must be one of debug, info, warn, error, not \"loud\""},
       {"model.numerics=fp8", "model.numerics must be one of"},
+      {"model.backend=gpu", "model.backend must be one of cpu, ref, not \"gpu\""},
   };
   for (const auto& one : cases) {
     const std::string refusal = Refusal(Args({one.set}));
