@@ -65,6 +65,10 @@ struct KernelTable {
 
   // One step of softmax attention over a tile of positions, heads sharing keys and values.
   void (*attend)(const AttendTile& tile) = nullptr;
+
+  // Ceilings for measurements: reads bytes (a multiple of 1 KiB), does `count` multiply-adds.
+  float (*read_bytes)(const uint8_t* from, int64_t bytes) = nullptr;
+  float (*multiply_adds)(int64_t count) = nullptr;
 };
 
 }  // namespace weir::kernels::cpu

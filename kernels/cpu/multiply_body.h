@@ -19,8 +19,9 @@ namespace {
 
 constexpr int kVectors = kTile / Vec::kLanes;
 
-// How far ahead of use codes are asked for; a hardware prefetcher stops at each 4 KiB page.
-constexpr int64_t kAheadBytes = 1536;
+// How far ahead of use codes are asked for: what memory delivers in its own latency, and past the end
+// of the 4 KiB page at which a hardware prefetcher stops.
+constexpr int64_t kAheadBytes = 6144;
 
 // Zeroes `total`, [rows][kTile].
 WEIR_LANE_CODE void ClearTotals(int rows, float* total) {

@@ -57,7 +57,9 @@ CommandQueue::CommandQueue(ComputePool* pool)
     : pool_(pool), commands_(std::make_unique<Command[]>(kCapacity)) {
   const absl::MutexLock lock(&pool_->queues_lock_);
   // Starts level with the others: time it was not there for is not owed to it.
-  for (const CommandQueue* other : pool_->queues_) spent_ = std::max(spent_, other->spent_);
+  uint64_t most = 0;
+  for (const CommandQueue* other : pool_->queues_) most = std::max(most, other->spent_.load());
+  spent_.store(most);
   pool_->queues_.push_back(this);
 }
 
@@ -145,7 +147,7 @@ bool ComputePool::RunOneCommand(Team* team) {
   const CommandQueue::Command& command = next->commands_[done % CommandQueue::kCapacity];
   const uint64_t before = __builtin_ia32_rdtsc();
   command.run(*team, command.arguments);
-  next->spent_ += __builtin_ia32_rdtsc() - before;
+  next->spent_.fetch_add(__builtin_ia32_rdtsc() - before, std::memory_order_relaxed);
   next->done_.store(done + 1);
   if (next->waiting_.load() > 0) next->done_.notify_all();
   serving_.store(nullptr);

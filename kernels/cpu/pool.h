@@ -91,7 +91,7 @@ class CommandQueue {
   std::atomic<uint64_t> pushed_{0};
   std::atomic<uint64_t> done_{0};
   std::atomic<uint32_t> waiting_{0};  // threads parked in Wait
-  uint64_t spent_ = 0;                // the leader's: time units this queue has had
+  std::atomic<uint64_t> spent_{0};    // time that the leader has given to this queue
 };
 
 class ComputePool {

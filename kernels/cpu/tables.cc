@@ -4,12 +4,14 @@
 namespace weir::kernels::cpu {
 namespace {
 
-KernelTable Make(void (*multiply)(KernelTable*), void (*rowwise)(KernelTable*),
-                 void (*attend)(KernelTable*)) {
+using Fill = void (*)(KernelTable*);
+
+KernelTable Make(Fill multiply, Fill rowwise, Fill attend, Fill ceiling) {
   KernelTable table;
   multiply(&table);
   rowwise(&table);
   attend(&table);
+  ceiling(&table);
   return table;
 }
 
@@ -17,10 +19,10 @@ KernelTable Make(void (*multiply)(KernelTable*), void (*rowwise)(KernelTable*),
 
 const KernelTable& KernelsFor(Isa isa) {
   static const KernelTable kTables[kIsaCount] = {
-      Make(FillMultiplyScalar, FillRowwiseScalar, FillAttendScalar),
-      Make(FillMultiplyAvx2, FillRowwiseAvx2, FillAttendAvx2),
-      Make(FillMultiplyAvx512, FillRowwiseAvx512, FillAttendAvx512),
-      Make(FillMultiplyAvx512Vnni, FillRowwiseAvx512, FillAttendAvx512),
+      Make(FillMultiplyScalar, FillRowwiseScalar, FillAttendScalar, FillCeilingScalar),
+      Make(FillMultiplyAvx2, FillRowwiseAvx2, FillAttendAvx2, FillCeilingAvx2),
+      Make(FillMultiplyAvx512, FillRowwiseAvx512, FillAttendAvx512, FillCeilingAvx512),
+      Make(FillMultiplyAvx512Vnni, FillRowwiseAvx512, FillAttendAvx512, FillCeilingAvx512),
   };
   return kTables[static_cast<int>(isa)];
 }
