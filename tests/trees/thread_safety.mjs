@@ -17,13 +17,13 @@ for (const { file, command, directory } of all) {
   jobs.set(path, { command, directory });
 }
 
-// Keeps what changes meaning: include paths, definitions and the language.
+// Keeps what changes meaning: include paths, definitions, the language and instruction sets.
 function clangArguments(command) {
   const words = command.replaceAll('\\"', '"').split(' ');
   const kept = [];
   for (let i = 0; i < words.length; ++i) {
     if (words[i] === '-isystem') kept.push('-isystem', words[++i]);
-    else if (/^-(I|D|std=)/.test(words[i])) kept.push(words[i]);
+    else if (/^-(I|D|m|std=)/.test(words[i])) kept.push(words[i]);
   }
   return ['-fsyntax-only', '-Wthread-safety', '-Werror', ...kept];
 }
