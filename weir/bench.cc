@@ -15,6 +15,7 @@
 #include "kvstore/transfer/transfer_bench.h"
 #include "kvstore/transfer/ucx_carrier.h"
 #include "router/bench/router_bench.h"
+#include "weir/bench_ops.h"
 #include "weir/bench_tokenize.h"
 #include "weir/commands.h"
 #include "weir/counters.h"
@@ -168,6 +169,7 @@ int RunBench(const BenchArgs& args) {
   ArmPlantedFromEnvironment();
   bool quick = false;
   bool json = false;
+  bool check = false;
   TokenizeBenchArgs tokenize;
   for (size_t i = 0; i < args.rest.size(); ++i) {
     const std::string& option = args.rest[i];
@@ -176,13 +178,15 @@ int RunBench(const BenchArgs& args) {
       quick = true;
     } else if (option == "--json") {
       json = true;
+    } else if (option == "--check" && args.what == "ops") {
+      check = true;
     } else if (option == "--tokenizer" && has_value) {
       tokenize.tokenizer = args.rest[++i];
     } else if (option == "--text" && has_value) {
       tokenize.texts.push_back(args.rest[++i]);
     } else {
       std::fprintf(stderr, "weir bench: unknown option %s; there are --quick and --json, for "
-                   "tokenize also --tokenizer FILE and --text FILE\n",
+                   "ops also --check, for tokenize also --tokenizer FILE and --text FILE\n",
                    option.c_str());
       return 2;
     }
@@ -190,13 +194,14 @@ int RunBench(const BenchArgs& args) {
   if (args.what == "steploop") return BenchStepLoop(quick, json);
   if (args.what == "router") return BenchRouterCost(quick, json);
   if (args.what == "transfer") return BenchTransfer(quick, json);
+  if (args.what == "ops") return BenchOps({quick, check}, json);
   if (args.what == "tokenize") {
     tokenize.quick = quick;
     tokenize.json = json;
     return BenchTokenize(tokenize);
   }
-  std::fprintf(stderr, "weir bench: unknown part \"%s\"; there are steploop, router, transfer and "
-               "tokenize\n",
+  std::fprintf(stderr, "weir bench: unknown part \"%s\"; there are steploop, router, transfer, "
+               "ops and tokenize\n",
                args.what.c_str());
   return 2;
 }

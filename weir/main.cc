@@ -67,8 +67,9 @@ static int RunProgram(int argc, char** argv) {
   chat->add_option("--temperature", chat_args.temperature, "0 for greedy");
 
   weir::BenchArgs bench_args;
-  CLI::App* bench = app.add_subcommand("bench", "Measure a part: steploop, router, transfer or tokenize");
-  bench->add_option("what", bench_args.what, "steploop, router, transfer or tokenize")->required();
+  CLI::App* bench = app.add_subcommand("bench",
+                                       "Measure a part: steploop, router, transfer, ops or tokenize");
+  bench->add_option("what", bench_args.what, "steploop, router, transfer, ops or tokenize")->required();
   bench->allow_extras();
   bench->footer("After it: --quick takes seconds, --json prints one JSON object.");
 
