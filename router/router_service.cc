@@ -133,6 +133,9 @@ absl::Status RouterService::Open() {
     if (first_token_) first_token_->Observe(seconds);
   };
   front.trace = options_.trace;
+  front.spans = options_.spans;
+  front.sample_per_mille = options_.sample_per_mille;
+  front.instance = options_.instance.value;
   front_ = std::make_unique<HttpFront>(std::move(front));
   dispatcher_->SetFront(front_.get());
 

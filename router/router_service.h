@@ -45,6 +45,8 @@ struct RouterServiceOptions {
   Metrics* metrics = nullptr;
   ProgressWatch* watch = nullptr;
   TracePointSink* trace = nullptr;  // any thread
+  SpanSink* spans = nullptr;        // any thread
+  uint32_t sample_per_mille = 1000;  // of requests without a traceparent
   // More members of the JSON object at /debug/state, `"decode":{...}`; may be empty.
   std::function<std::string()> more_state;
 };

@@ -47,6 +47,8 @@ class EngineProcess {
     WEIR_ASSIGN(trace_, MakeTraceSink(config_.log()));
     ShowTrace(trace_.get(), &metrics_);
     options.trace = trace_.get();
+    WEIR_ASSIGN(spans_, MakeSpanSink(config_.trace(), &metrics_));
+    options.spans = spans_.get();
     WEIR_ASSIGN(engine_, MakeEngine(std::move(options)));
     ShowEngine(engine_.get(), &metrics_, &watch_);
     WEIR_TRY(StartAdmin(config.admin_address()));
@@ -105,6 +107,7 @@ class EngineProcess {
   Metrics metrics_;
   ProgressWatch watch_;
   std::unique_ptr<TracePointSink> trace_;
+  std::unique_ptr<SpanSink> spans_;
   Loop loop_{{.name = "admin"}};
   std::shared_ptr<const engine::LoadedModel> model_;
   std::unique_ptr<KvArenas> arenas_;

@@ -186,6 +186,7 @@ absl::StatusOr<std::unique_ptr<engine::EngineService>> MakeEngine(EngineRoleOpti
   service.transfer_delay = Millis(options.config.transfer_delay_ms());
   service.on_poisoned = options.on_poisoned;
   service.trace = options.trace;
+  service.spans = options.spans;
   service.build = kVersion;
   if (options.transfers) {
     service.make_transfer = [arenas = options.arenas, config = options.config,

@@ -52,6 +52,7 @@ struct EngineRoleOptions {
   ChannelFactory make_channel;
   std::function<void()> on_poisoned;
   TracePointSink* trace = nullptr;  // borrowed
+  SpanSink* spans = nullptr;        // borrowed
 };
 
 absl::StatusOr<std::unique_ptr<engine::EngineService>> MakeEngine(EngineRoleOptions options);

@@ -33,6 +33,10 @@ absl::StatusOr<std::unique_ptr<router::RouterService>> MakeRouter(const v1::Conf
   service.metrics = options.metrics;
   service.watch = options.watch;
   service.trace = options.trace;
+  service.spans = options.spans;
+  if (config.trace().sample_per_mille() > 0) {
+    service.sample_per_mille = config.trace().sample_per_mille();
+  }
   service.more_state = std::move(options.more_state);
   return router::RouterService::Create(std::move(service));
 }
@@ -49,6 +53,7 @@ int RunRouter(const ServiceArgs& args) {
   Metrics metrics;
   ProgressWatch watch;
   std::unique_ptr<TracePointSink> trace;
+  std::unique_ptr<SpanSink> spans;
   std::unique_ptr<router::RouterService> service;
   ProcessHooks hooks;
   hooks.start = [&]() -> absl::Status {
@@ -58,6 +63,8 @@ int RunRouter(const ServiceArgs& args) {
     WEIR_ASSIGN(trace, MakeTraceSink(config->log()));
     ShowTrace(trace.get(), &metrics);
     options.trace = trace.get();
+    WEIR_ASSIGN(spans, MakeSpanSink(config->trace(), &metrics));
+    options.spans = spans.get();
     options.make_channel = [](Channel::Options channel, Channel::Handler* handler) {
       return CreateGrpcChannel(std::move(channel), handler);
     };

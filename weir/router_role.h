@@ -21,6 +21,7 @@ struct RouterRoleOptions {
   Metrics* metrics = nullptr;      // borrowed
   ProgressWatch* watch = nullptr;  // borrowed
   TracePointSink* trace = nullptr;  // borrowed
+  SpanSink* spans = nullptr;        // borrowed
   std::function<std::string()> more_state;
 };
 

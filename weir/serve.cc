@@ -46,6 +46,8 @@ class ServeProcess {
     ShowTrace(trace_.get(), &metrics_);
     RouterRoleOptions router;
     router.trace = trace_.get();
+    WEIR_ASSIGN(spans_, MakeSpanSink(config_.trace(), &metrics_));
+    router.spans = spans_.get();
     router.make_channel = Hub();
     router.listen_address = kRouterName;
     router.metrics = &metrics_;
@@ -110,6 +112,7 @@ class ServeProcess {
     options.make_channel = Hub();
     options.on_poisoned = [] { RequestExit(kExitPoisoned); };
     options.trace = trace_.get();
+    options.spans = spans_.get();
     return MakeEngine(std::move(options));
   }
 
@@ -117,6 +120,7 @@ class ServeProcess {
   Metrics metrics_;
   ProgressWatch watch_;
   std::unique_ptr<TracePointSink> trace_;
+  std::unique_ptr<SpanSink> spans_;
   MemHub hub_;
   std::shared_ptr<const engine::LoadedModel> model_;
   std::unique_ptr<KvArenas> arenas_;

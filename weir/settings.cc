@@ -12,15 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/app/process.h"
 #include "base/config/load.h"
 #include "base/obs/log.h"
+#include "base/obs/otlp_exporter.h"
 #include "base/stdx/bytes.h"
 #include "codec/template/template.h"
 #include "router/router_service.h"
+#include "weir/version.h"
 
 namespace weir {
 namespace {
@@ -154,6 +157,18 @@ void CheckRouter(const v1::RouterConfig& router, Problems* problems) {
   problems->push_back(absl::StrCat("router.template: ", known.status().message()));
 }
 
+void CheckTrace(const v1::TraceConfig& trace, Problems* problems) {
+  CheckRange("trace.sample_per_mille", trace.sample_per_mille(), 1, 1000, problems);
+  CheckRange("trace.queue_max", trace.queue_max(), 1, 1000000, problems);
+  for (const std::string& header : trace.headers()) {
+    const size_t colon = header.find(':');
+    if (colon == 0 || colon == std::string::npos ||
+        header.find_first_of("\r\n") != std::string::npos) {
+      problems->push_back("trace.headers must each be \"name: value\"");
+    }
+  }
+}
+
 void CheckEngine(const std::string& section, const v1::EngineConfig& engine, bool alone,
                  Problems* problems) {
   const auto field = [&section](const char* name) { return absl::StrCat(section, ".", name); };
@@ -206,6 +221,23 @@ absl::StatusOr<std::unique_ptr<TracePointSink>> MakeTraceSink(const v1::LogConfi
   return std::unique_ptr<TracePointSink>(std::move(sink));
 }
 
+absl::StatusOr<std::unique_ptr<SpanSink>> MakeSpanSink(const v1::TraceConfig& config,
+                                                       Metrics* metrics) {
+  if (config.otlp_endpoint().empty()) return std::unique_ptr<SpanSink>();
+  OtlpExporter::Options options;
+  options.endpoint = config.otlp_endpoint();
+  options.version = kVersion;
+  if (config.queue_max() > 0) options.queue_max = config.queue_max();
+  for (const std::string& header : config.headers()) {
+    const size_t colon = header.find(':');
+    options.headers.push_back({header.substr(0, colon),
+                               std::string(absl::StripAsciiWhitespace(header.substr(colon + 1)))});
+  }
+  WEIR_ASSIGN(std::unique_ptr<OtlpExporter> exporter, OtlpExporter::Create(std::move(options)));
+  exporter->AddMetrics(metrics);
+  return std::unique_ptr<SpanSink>(std::move(exporter));
+}
+
 std::string ModelNameOf(const v1::ModelConfig& model) {
   if (!model.name().empty()) return model.name();
   std::string path = model.path();
@@ -228,6 +260,7 @@ absl::StatusOr<v1::Config> LoadSettings(const ServiceArgs& args, const Roles& ro
     }
     CheckLog(config.log(), problems);
     CheckModel(config.model(), problems);
+    CheckTrace(config.trace(), problems);
     if (roles.router) CheckRouter(config.router(), problems);
     if (roles.prefill) CheckEngine("prefill", config.prefill(), alone, problems);
     if (roles.decode) CheckEngine("decode", config.decode(), alone, problems);

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "base/obs/metrics.h"
+#include "base/obs/span.h"
 #include "base/obs/trace_point.h"
 #include "base/stdx/status.h"
 #include "proto/config.pb.h"
@@ -51,6 +53,10 @@ std::optional<int> AnswerConfigFlags(const ServiceArgs& args,
 
 // The sink of log.trace_directory; null when none is set. kBadField when it cannot be written.
 absl::StatusOr<std::unique_ptr<TracePointSink>> MakeTraceSink(const v1::LogConfig& config);
+
+// The exporter of trace.otlp_endpoint, with its counters among `metrics`; null when none is set.
+absl::StatusOr<std::unique_ptr<SpanSink>> MakeSpanSink(const v1::TraceConfig& config,
+                                                       Metrics* metrics);
 
 // The served name: configured, or the last part of the directory's path.
 std::string ModelNameOf(const v1::ModelConfig& model);

@@ -26,6 +26,7 @@ DecodeSequence* DecodeCore::Impl::Receiving(InstanceId from, const AttemptKey& i
   if (s->phase == Phase::kRunning) return nullptr;  // a repeated message
   if (!s->receiver.bound()) {
     const PeerUp* peer = peers_.Find(from);
+    s->offered = now_;
     s->receiver.Bind(from, peer != nullptr && config_.arena != 0 && peer->arena == config_.arena);
   }
   if (s->receiver.source() != from && !IsPlanted(Planted::kForgetEpochCheck)) {
@@ -143,6 +144,8 @@ void DecodeCore::Impl::Start(Sequence* s) {
   } else {
     KeyTo(s->id, SendTo(s->receiver.source(), out_).mutable_handover_done()->mutable_key());
   }
+  if (s->trace.sampled) RecordSpan(*s, Reason::kOk);
+  s->started = now_;
   s->phase = Phase::kRunning;
   s->capacity = s->table.blocks * block_tokens_;
   scheduler_.Add(SlotOf(s));

@@ -41,6 +41,7 @@ class DecodeCore::Impl {
     pb::Reserve message;
     uint32_t blocks = 0;
     Duration lease{};
+    Instant asked{};
   };
   // Where the newest attempt of a request is.
   struct Place {
@@ -72,6 +73,8 @@ class DecodeCore::Impl {
   // Ends an attempt: tells the router when there is a finish, and frees the slot once it may.
   void End(Sequence* sequence, pb::FinishReason finish, Reason reason);
   void FreeIfIdle(Sequence* sequence);
+  // The hand-over is over, or the answer: whichever it was that ran.
+  void RecordSpan(const Sequence& sequence, Reason reason);
   void ForgetKey(const AttemptKey& id);
 
   // decode_handover.cc

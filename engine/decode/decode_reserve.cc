@@ -160,7 +160,8 @@ void DecodeCore::Impl::OnReserve(const pb::Reserve& m) {
                     .message = m,
                     .blocks = BlocksToReserve(m),
                     .lease = m.lease_ms() > 0 ? std::min(Millis(m.lease_ms()), kLeaseMax)
-                                              : config_.lease});
+                                              : config_.lease,
+                    .asked = now_});
   queued_tokens_ += m.token_count();
   by_key_.insert_or_assign(
       id.request, Place{.attempt = id.attempt, .waiting = std::prev(queue_.end())});
@@ -227,6 +228,9 @@ void DecodeCore::Impl::Seat(const Waiting& waiting, SlotId slot) {
   s.end_reason = Reason::kOk;
   s.order = ++last_order_;
   s.lease = waiting.lease;
+  s.trace = TraceFrom(m.trace());
+  s.asked = waiting.asked;
+  s.offered = s.started = Instant{};
   s.token_count = m.token_count();
   s.cursor = m.token_count();
   s.left = EmitMax(m);
@@ -302,6 +306,7 @@ void DecodeCore::Impl::End(Sequence* s, pb::FinishReason finish, Reason reason) 
                             .finish = finish,
                             .reason = reason});
   }
+  if (s->trace.sampled) RecordSpan(*s, reason);
   ForgetKey(s->id);
   growers_ -= s->whole ? 0 : 1;
   if (s->phase == Phase::kRunning) {
@@ -315,6 +320,27 @@ void DecodeCore::Impl::End(Sequence* s, pb::FinishReason finish, Reason reason) 
   out_->cancels.insert(out_->cancels.end(), s->receiver.fetches().begin(),
                        s->receiver.fetches().end());
   FreeIfIdle(s);
+}
+
+void DecodeCore::Impl::RecordSpan(const Sequence& s, Reason reason) {
+  const bool decodes = s.started != Instant{};
+  Span& span = out_->spans.emplace_back();
+  span.parent = s.trace.span;
+  span.context = DerivedFrom(s.trace, decodes ? kDecodeSpan : kHandoverSpan);
+  span.end = now_;
+  span.reason = reason;
+  if (decodes) {
+    span.name = "decode";
+    span.begin = s.started;
+    span.attributes[0] = {"weir.tokens", s.emitted_here};
+    return;
+  }
+  span.name = "hand-over";
+  const bool offered = s.offered != Instant{};
+  span.begin = offered ? s.offered : s.asked;
+  span.attributes[0] = {"weir.tokens", s.token_count};
+  // From the request for a slot to the first offer; where none came, all of it was waiting.
+  span.attributes[1] = {"weir.queued_us", Micros((offered ? s.offered : now_) - s.asked)};
 }
 
 void DecodeCore::Impl::FreeIfIdle(Sequence* s) {

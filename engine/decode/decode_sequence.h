@@ -29,6 +29,10 @@ struct DecodeSequence {
   Reason end_reason = Reason::kOk;
   uint64_t order = 0;  // of admission; the youngest gives way
   Duration lease{};
+  TraceContext trace;  // sampled: spans are made of it
+  Instant asked{};     // for the slot
+  Instant offered{};   // by a prefill engine for the first time; Instant{}: not yet
+  Instant started{};   // its first token was there; Instant{}: not yet
 
   Position token_count = 0;  // computed by the prefill engine
   Position cursor = 0;       // position of `last`, the next one to compute

@@ -34,6 +34,9 @@ struct HeldRequest {
   SlotId slot{-1};
   uint64_t arrival = 0;
   Duration lease{};
+  TraceContext trace;  // sampled until its span is made
+  Instant arrived{};
+  Instant seated{};
 
   std::vector<TokenId> tokens;
   Position computed = 0;  // KV and state page are right for tokens [0, computed)

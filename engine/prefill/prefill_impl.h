@@ -78,6 +78,8 @@ class PrefillCore::Impl {
   void Commit(Held* held, const StepRow& row, const StepResult& result, const Accepted* accepted);
   void AfterStepOf(Held* held);
   void FreeSlot(Held* held);
+  // The attempt's computing is over, well or not. Once; later calls do nothing.
+  void RecordSpan(Held* held, Reason reason);
 
   // prefill_handover.cc
   void AttachSink(Held* held, InstanceId sink, const std::string& address);

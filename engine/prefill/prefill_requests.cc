@@ -170,10 +170,13 @@ bool PrefillCore::Impl::Resumable(const Held& held, const pb::Prefill& m) const 
 }
 
 void PrefillCore::Impl::Begin(Held* held, const pb::Prefill& m) {
+  RecordSpan(held, Reason::kCancelled);
   LeaveLists(held);
   held->id = KeyFrom(m.key());
   held->after_step = AfterStep::kNothing;
   held->rows_computed = 0;
+  held->trace = TraceFrom(m.trace());
+  held->arrived = held->seated = now_;
   held->sender.Detach();
   const bool resumes = Resumable(*held, m);
   if (resumes) {
@@ -207,6 +210,7 @@ void PrefillCore::Impl::Begin(Held* held, const pb::Prefill& m) {
     WEIR_REACHED("prefill: nothing to compute, handed over again");
     held->phase = Phase::kComputed;
     KeyTo(held->id, SendTo(held->id.request.router, out_).mutable_prefill_computed()->mutable_key());
+    RecordSpan(held, Reason::kOk);
   } else {
     held->phase = Phase::kQueued;
     // A resumed request has waited already.
@@ -264,6 +268,7 @@ void PrefillCore::Impl::OnForget(const AttemptKey& id) {
   if (held->phase != Phase::kRetained) ++counters_.cancelled;
   held->next.reset();
   held->next_attach.reset();
+  RecordSpan(held, Reason::kCancelled);
   Drop(held);
 }
 
@@ -275,6 +280,7 @@ void PrefillCore::Impl::Refuse(const AttemptKey& id, const absl::Status& status)
 
 void PrefillCore::Impl::Fail(Held* held, Reason reason, std::string_view message, AfterStep then) {
   Refuse(held->id, Error(reason, message));
+  RecordSpan(held, reason);
   then == AfterStep::kRetain ? Retain(held) : Drop(held);
 }
 

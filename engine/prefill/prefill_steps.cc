@@ -2,6 +2,7 @@
 //
 // Admission, steps and the views of PrefillCore's state.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/stdx/check.h"
@@ -28,6 +29,7 @@ bool PrefillCore::Impl::TrySeat(Held* held) {
   if (!MakeRoom(held, config_.model.layout.BlocksFor(count))) return false;
   LeaveLists(held);
   held->phase = Phase::kComputing;
+  held->seated = now_;
   held->slot = free_slots_.back();
   free_slots_.pop_back();
   const auto index = static_cast<size_t>(held->slot.value);
@@ -198,6 +200,7 @@ void PrefillCore::Impl::AfterStepOf(Held* held) {
         *SendTo(held->id.request.router, out_).mutable_prefill_computed();
     KeyTo(held->id, computed.mutable_key());
     computed.set_rows_computed(held->rows_computed);
+    RecordSpan(held, Reason::kOk);
   }
   Offer(held);
 }
@@ -210,6 +213,23 @@ void PrefillCore::Impl::FreeSlot(Held* held) {
   views_[index] = SlotView();
   free_slots_.push_back(held->slot);
   held->slot = SlotId(-1);
+}
+
+void PrefillCore::Impl::RecordSpan(Held* held, Reason reason) {
+  if (!std::exchange(held->trace.sampled, false)) return;
+  Span& span = out_->spans.emplace_back();
+  span.parent = held->trace.span;
+  span.context = DerivedFrom(held->trace, kPrefillSpan);
+  span.context.sampled = true;
+  span.name = "prefill";
+  span.begin = held->arrived;
+  span.end = now_;
+  span.reason = reason;
+  // Where it never got a slot, all of it was waiting.
+  const bool waited = held->phase == Phase::kQueued;
+  span.attributes[0] = {"weir.tokens", static_cast<int64_t>(held->tokens.size())};
+  span.attributes[1] = {"weir.rows", held->rows_computed};
+  span.attributes[2] = {"weir.queued_us", Micros((waited ? now_ : held->seated) - held->arrived)};
 }
 
 uint64_t PrefillCore::Impl::QueuedTokens() const {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/obs/span.h"
 #include "base/runtime/time.h"
 #include "base/stdx/ids.h"
 #include "base/stdx/status.h"
@@ -99,6 +100,7 @@ struct EngineActions {
   std::vector<TokenOut> tokens;  // the shell makes one Tokens message per router
   std::vector<TokenId> ids;
   std::vector<TokenScore> scores;
+  std::vector<Span> spans;  // of requests that are traced; the shell says whose they are
   const StepPlan* launch = nullptr;  // run this; StepDone follows. At most one is outstanding
   bool drained = false;              // after DrainRequested: nothing is left
   bool poisoned = false;             // leave with exit code 70
@@ -111,6 +113,7 @@ struct EngineActions {
     tokens.clear();
     ids.clear();
     scores.clear();
+    spans.clear();
     launch = nullptr;
     drained = false;
     poisoned = false;

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "base/net/channel.h"
+#include "base/obs/span.h"
 #include "base/obs/trace_point.h"
 #include "base/runtime/task.h"
 #include "base/stdx/bounded_queue.h"
@@ -81,6 +82,7 @@ struct EngineServiceOptions {
   size_t inbox_capacity = 16384;
   std::function<void()> on_poisoned;
   TracePointSink* trace = nullptr;  // borrowed; null: nothing is recorded
+  SpanSink* spans = nullptr;        // borrowed; null: spans are thrown away
   std::string build;
 };
 
@@ -169,6 +171,7 @@ class EngineService final : private Channel::Handler {
   void PerformFetch(Instant now, Fetch fetch);
   void PostFetch(const Fetch& fetch);
   void PerformTokens();
+  void PerformSpans();
   void AddChecksums(InstanceId to, pb::Envelope* message) const;
   void SendTo(InstanceId to, const pb::Envelope& message);
   void PollTransfer(Instant now);

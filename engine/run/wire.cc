@@ -105,6 +105,13 @@ absl::StatusOr<SamplingParams> SamplingFrom(const pb::Sampling& s, uint32_t voca
   return out;
 }
 
+TraceContext TraceFrom(const pb::TraceContext& trace) {
+  return {.trace_hi = trace.trace_hi(),
+          .trace_lo = trace.trace_lo(),
+          .span = trace.span(),
+          .sampled = trace.span() != 0};
+}
+
 TokenScore ScoreFrom(const pb::TokenLogprob& logprob) {
   TokenScore score;
   score.logprob = logprob.logprob();

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/obs/trace.h"
 #include "base/stdx/ids.h"
 #include "base/stdx/status.h"
 #include "engine/run/engine_io.h"
@@ -36,6 +37,9 @@ void FailureTo(const absl::Status& status, pb::Failure* out);
 Reason ReasonFrom(const pb::Failure& failure);
 
 absl::StatusOr<SamplingParams> SamplingFrom(const pb::Sampling& sampling, uint32_t vocab);
+
+// Sampled when the message was there.
+TraceContext TraceFrom(const pb::TraceContext& trace);
 
 TokenScore ScoreFrom(const pb::TokenLogprob& logprob);
 void ScoreTo(const TokenScore& score, pb::TokenLogprob* out);

@@ -85,6 +85,7 @@ void Answer::Push(int choice, std::span<const TokenId> ids,
     if (!spoilt.empty()) spoilt[0] ^= 1;
     ids = spoilt;
   }
+  tokens_ += ids.size();
   ScoresOf(logprobs, &scores_);
   if (!options_.response->Push(choice, ids, scores_, &out_)) return;
   to.open = false;
@@ -101,7 +102,7 @@ void Answer::Finish(int choice, const RouterActions::Close& close) {
   Begin();
   options_.response->SetCachedTokens(close.cached_tokens);
   if (IsPlanted(Planted::kDropFinish) && options_.stream) {
-    over_ = true;
+    End(Reason::kOk);
     StartStream();
     options_.responder->End();
     return;
@@ -119,7 +120,7 @@ void Answer::Fail(absl::Status status) {
       options_.owner->Withdrawn(choice.request, /*satisfied=*/false);
     }
   }
-  over_ = true;
+  End(ReasonOf(status));
   // The client is told only that it was our fault.
   if (const Reason reason = ReasonOf(status); reason == Reason::kBug || reason == Reason::kCorrupt) {
     Log(LogLevel::kError, "request failed", {{"request_id", options_.request_id}, {"status", status}});
@@ -158,7 +159,7 @@ void Answer::Flush() {
   const bool done = options_.response->done();
   if (!options_.stream) {
     if (!done) return;
-    over_ = true;
+    End(Reason::kOk);
     options_.responder->Respond(
         200, {{"content-type", std::string(options_.response->content_type())}}, std::move(out_));
     return;
@@ -178,7 +179,7 @@ void Answer::Flush() {
     }
   }
   if (!done) return;
-  over_ = true;
+  End(Reason::kOk);
   options_.responder->End();
 }
 
@@ -209,12 +210,17 @@ void Answer::Abandon() {
   const std::shared_ptr<Answer> self = std::move(self_);
   if (over_) return;
   WEIR_REACHED("answer: client went away");
-  over_ = true;
+  End(Reason::kCancelled);
   for (Choice& choice : choices_) {
     if (std::exchange(choice.open, false)) {
       options_.owner->Withdrawn(choice.request, /*satisfied=*/false);
     }
   }
+}
+
+void Answer::End(Reason reason) {
+  over_ = true;
+  options_.owner->Ended(*this, reason);
 }
 
 }  // namespace weir::router

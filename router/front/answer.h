@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/net/http_server.h"
+#include "base/obs/span.h"
 #include "base/runtime/gate.h"
 #include "codec/stream/response.h"
 #include "router/session/router_io.h"
@@ -29,6 +30,8 @@ class AnswerOwner {
   virtual void Withdrawn(RequestId request, bool satisfied) = 0;
   // The first byte of the answer's content is about to be sent.
   virtual void FirstToken(const Answer& answer) = 0;
+  // The last byte was handed over, or nobody is there to take it (kCancelled).
+  virtual void Ended(const Answer& answer, Reason reason) = 0;
 };
 
 class Answer : public std::enable_shared_from_this<Answer> {
@@ -41,6 +44,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::string_view prompt_field = "prompt";  // what the client's dialect calls it
     Instant begun;
     std::optional<Gate::Pass> pass;  // keeps a drain waiting
+    Span span;  // of the request as far as it is known; recorded where its trace is sampled
     AnswerOwner* owner = nullptr;
   };
 
@@ -58,6 +62,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
   // A streamed answer without a byte for `silence` gets a comment that keeps its connection.
   void KeepAlive(Instant now, Duration silence);
 
+  const std::string& request_id() const { return options_.request_id; }
+  const Span& span() const { return options_.span; }
+  // Answer tokens of all choices so far.
+  uint64_t tokens() const { return tokens_; }
   Instant begun() const { return options_.begun; }
   // When the first token was there; Instant{} before that.
   Instant first_token() const { return first_token_; }
@@ -81,6 +89,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void Flush();
   void Resume();
   void Abandon();
+  void End(Reason reason);
 
   Options options_;
   std::vector<Choice> choices_;
@@ -88,6 +97,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::vector<codec::TokenLogprob> scores_;  // reused
   Instant last_write_{};
   Instant first_token_{};
+  uint64_t tokens_ = 0;
   bool begun_ = false;          // Response::Start was called
   bool head_sent_ = false;
   bool paused_ = false;         // the client takes nothing

@@ -49,6 +49,7 @@ void Dispatcher::Step(const RouterEvent& event) {
   for (const auto& send : actions_.sends) send_(send.to, send.message);
   for (const auto& delivery : actions_.deliveries) front_->OnDeliver(delivery);
   for (const auto& close : actions_.closes) front_->OnClose(close);
+  if (!actions_.spans.empty()) front_->OnSpans(actions_.spans);
   actions_.Clear();
 }
 

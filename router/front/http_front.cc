@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/obs/trace.h"
 #include "base/runtime/clock.h"
 #include "base/stdx/check.h"
 #include "codec/dialect/chat.h"
@@ -166,41 +167,37 @@ absl::Status HttpFront::Authorise(const HttpRequest& request) const {
 
 void HttpFront::Complete(codec::Api api, HttpRequest request,
                          std::shared_ptr<HttpResponder> responder) {
-  const Instant begun = Now();
   counters_.requests += 1;
+  const Instant begun = Now();
+  Arrival arrival{request.id, std::move(responder), begun, BeginSpan(api, request, begun)};
   absl::Status refusal = Authorise(request);
   std::optional<Gate::Pass> pass = gate_.Enter();
   if (refusal.ok() && !pass) refusal = Error(Reason::kNoCapacity, "the server is shutting down");
-  if (!refusal.ok()) {
-    counters_.rejected += 1;
-    SendError(refusal, request.id, responder.get());
-    return;
-  }
+  if (!refusal.ok()) return Reject(refusal, &arrival);
   // Longer ones are refused before the backend has to hear of them.
   const uint32_t positions = options_.model.positions_max;
   const size_t prompt_max = positions == 0 ? kPositionsDefault : std::min(positions, kPositionsDefault);
   if (options_.pool == nullptr || request.body.size() <= kInlineBodyBytes) {
     Start(Prepare<Prepared>(api, request.body, options_.limits, options_.model.name,
                             *options_.model.renderer, prompt_max),
-          request.id, responder, begun, *std::move(pass));
+          std::move(arrival), *std::move(pass));
     return;
   }
   const size_t bytes = request.body.size();
-  const std::string request_id = request.id;
-  Loop* loop = &responder->loop();
+  Loop* loop = &arrival.responder->loop();
   const auto gone = std::make_shared<std::atomic<bool>>(false);
-  responder->OnGone([gone] { *gone = true; });
-  Task task = [this, loop, api, begun, bytes, request = std::move(request), responder, gone,
+  arrival.responder->OnGone([gone] { *gone = true; });
+  Task task = [this, loop, api, bytes, request = std::move(request), arrival, gone,
                limits = options_.limits, name = options_.model.name, prompt_max,
                renderer = options_.model.renderer, pass = std::move(pass)]() mutable {
     absl::StatusOr<Prepared> prepared = Error(Reason::kCancelled, "the client has left");
     if (!*gone) prepared = Prepare<Prepared>(api, request.body, limits, name, *renderer, prompt_max);
     std::string().swap(request.body);
     loop->Post("prepared request",
-               [this, begun, bytes, prepared = std::move(prepared), id = std::move(request.id),
-                responder = std::move(responder), pass = std::move(pass)]() mutable {
+               [this, bytes, prepared = std::move(prepared), arrival = std::move(arrival),
+                pass = std::move(pass)]() mutable {
                  pooled_bytes_ -= bytes;
-                 Start(std::move(prepared), id, responder, begun, *std::move(pass));
+                 Start(std::move(prepared), std::move(arrival), *std::move(pass));
                });
   };
   const bool fits = pooled_bytes_ == 0 || pooled_bytes_ + bytes <= options_.pooled_bytes_max;
@@ -210,40 +207,41 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
     return;
   }
   WEIR_REACHED("front: pool is full");
-  counters_.rejected += 1;
-  SendError(Error(Reason::kQueueFull, "too many large requests are being read already"),
-            request_id, responder.get());
+  Reject(Error(Reason::kQueueFull, "too many large requests are being read already"), &arrival);
 }
 
-void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& request_id,
-                      const std::shared_ptr<HttpResponder>& responder, Instant begun,
-                      Gate::Pass pass) {
-  if (responder->gone()) {
+void HttpFront::Reject(const absl::Status& status, Arrival* arrival) {
+  counters_.rejected += 1;
+  SendError(status, arrival->request_id, arrival->responder.get());
+  EndSpan(std::move(arrival->span), ReasonOf(status));
+}
+
+void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::Pass pass) {
+  if (arrival.responder->gone()) {
     if (ReasonOf(prepared.status()) == Reason::kCancelled) counters_.abandoned += 1;
-    return;
+    return EndSpan(std::move(arrival.span), Reason::kCancelled);
   }
   absl::Status refusal = prepared.status();
   if (refusal.ok() &&
       choices() + static_cast<size_t>(prepared->request.n) > static_cast<size_t>(kSlotMask)) {
     refusal = Error(Reason::kQueueFull, "the server already has too many requests");
   }
-  if (!refusal.ok()) {
-    counters_.rejected += 1;
-    SendError(refusal, request_id, responder.get());
-    return;
-  }
+  if (!refusal.ok()) return Reject(refusal, &arrival);
   const codec::ChatRequest& request = prepared->request;
   codec::ResponseHead head;
   head.id = NewResponseId();
   head.created = WallMicros() / 1'000'000;
   head.model = request.model;
   Answer::Options options;
-  options.responder = responder;
+  options.responder = std::move(arrival.responder);
   options.response = codec::Response::Create(request, prepared->prompt,
                                              options_.model.renderer->tokenizer(), std::move(head));
-  options.request_id = request_id;
+  options.request_id = std::move(arrival.request_id);
   options.stream = request.stream.stream;
-  options.begun = begun;
+  options.begun = arrival.begun;
+  options.span = std::move(arrival.span);
+  options.span.attributes[0] = {"weir.prompt_tokens",
+                                static_cast<int64_t>(prepared->prompt.ids.size())};
   options.prompt_field = request.api == codec::Api::kChat ? "messages" : "prompt";
   options.pass = std::move(pass);
   options.owner = this;
@@ -264,6 +262,7 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, const std::string& requ
     submit.new_tokens_max = request.limits.max_tokens.value_or(0);
     submit.sampling =
         SamplingFor(request, i == 0 ? seed : MixInto(seed, static_cast<uint64_t>(i)));
+    submit.trace = answer->span().context;
     options_.backend->Ask(std::move(submit));
   }
 }
@@ -363,6 +362,48 @@ void HttpFront::TraceAnswer(const Answer& answer, const RouterActions::Close& cl
   row.retries = close.attempts > 0 ? close.attempts - 1 : 0;
   row.outcome = InfoOf(ReasonOf(close.status)).name.data();  // a literal of the table
   Trace(options_.trace, row);
+}
+
+void HttpFront::OnSpans(std::span<Span> spans) {
+  if (options_.spans == nullptr) return;
+  for (Span& span : spans) {
+    span.service = "router";
+    span.instance = options_.instance;
+    options_.spans->Record(std::move(span));
+  }
+}
+
+// Of the trace that the client began, or of a new one.
+Span HttpFront::BeginSpan(codec::Api api, const HttpRequest& request, Instant begun) {
+  Span span;
+  if (options_.spans == nullptr) return span;
+  span.name = api == codec::Api::kChat ? "POST /v1/chat/completions" : "POST /v1/completions";
+  span.kind = SpanKind::kServer;
+  span.begin = begun;
+  const std::string* header = FindHeader(request.headers, "traceparent");
+  if (const auto parent = header ? ParseTraceparent(*header) : std::nullopt) {
+    span.context = ChildOf(*parent);
+    span.parent = parent->span;
+  } else {
+    span.context = NewTrace(random_.Below(1000) < options_.sample_per_mille);
+  }
+  return span;
+}
+
+void HttpFront::EndSpan(Span span, Reason reason) {
+  if (!span.context.sampled) return;
+  span.end = Now();
+  span.reason = reason;
+  OnSpans({&span, 1});
+}
+
+void HttpFront::Ended(const Answer& answer, Reason reason) {
+  if (!answer.span().context.sampled) return;
+  Span span = answer.span();
+  span.request_id = answer.request_id();
+  span.first_token = answer.first_token();
+  span.attributes[1] = {"weir.answer_tokens", static_cast<int64_t>(answer.tokens())};
+  EndSpan(std::move(span), reason);
 }
 
 void HttpFront::Withdrawn(RequestId request, bool satisfied) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/net/http_server.h"
+#include "base/obs/span.h"
 #include "base/obs/trace_point.h"
 #include "base/runtime/gate.h"
 #include "base/runtime/pool.h"
@@ -58,6 +59,9 @@ class HttpFront final : public AnswerOwner {
     std::function<bool(const HttpRequest&, HttpResponder*)> answer_admin;
     std::function<void(double seconds)> on_first_token;  // may be empty
     TracePointSink* trace = nullptr;  // borrowed; null: nothing is recorded
+    SpanSink* spans = nullptr;        // borrowed; null: no request is traced
+    uint32_t sample_per_mille = 1000;  // of requests that come without a traceparent
+    uint64_t instance = 0;             // whose spans these are
   };
 
   explicit HttpFront(Options options);
@@ -68,6 +72,7 @@ class HttpFront final : public AnswerOwner {
   // What the core said. Requests that nobody waits for any more are ignored.
   void OnDeliver(const RouterActions::Deliver& delivery);
   void OnClose(const RouterActions::Close& close);
+  void OnSpans(std::span<Span> spans);
 
   // Comments for streams that were silent for long. Called every few seconds.
   void KeepAlive(Instant now);
@@ -91,8 +96,17 @@ class HttpFront final : public AnswerOwner {
   struct Prepared;
 
   void Complete(codec::Api api, HttpRequest request, std::shared_ptr<HttpResponder> responder);
-  void Start(absl::StatusOr<Prepared> prepared, const std::string& request_id,
-             const std::shared_ptr<HttpResponder>& responder, Instant begun, Gate::Pass pass);
+  // What is known of a request before its body is.
+  struct Arrival {
+    std::string request_id;
+    std::shared_ptr<HttpResponder> responder;
+    Instant begun;
+    Span span;
+  };
+  void Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::Pass pass);
+  void Reject(const absl::Status& status, Arrival* arrival);
+  Span BeginSpan(codec::Api api, const HttpRequest& request, Instant begun);
+  void EndSpan(Span span, Reason reason);
   void Models(const HttpRequest& request, HttpResponder* responder, std::string_view id);
   absl::Status Authorise(const HttpRequest& request) const;
   pb::Sampling SamplingFor(const codec::ChatRequest& request, uint64_t seed) const;
@@ -104,6 +118,7 @@ class HttpFront final : public AnswerOwner {
 
   void Withdrawn(RequestId request, bool satisfied) override;
   void FirstToken(const Answer& answer) override;
+  void Ended(const Answer& answer, Reason reason) override;
 
   Options options_;
   Random random_;

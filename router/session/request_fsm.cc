@@ -108,6 +108,9 @@ void RequestFsm::SendReserve(const FsmContext& context) {
   reserve->set_lease_ms(MillisLeft(Instant{}, Instant{} + context.lease));
   // An answer that was pushed out once asks for all its room, or it would be pushed out again.
   reserve->set_whole(preemptions_ > 0);
+  if (!options_.trace.sampled) return;
+  FillTrace(kDecodeSpan, reserve->mutable_trace());
+  decode_begun_ = context.now;
 }
 
 void RequestFsm::SendPrefill(const FsmContext& context, InstanceId sink) {
@@ -126,6 +129,9 @@ void RequestFsm::SendPrefill(const FsmContext& context, InstanceId sink) {
   }
   prefill->set_deadline_ms(MillisLeft(context.now, options_.deadline));
   prefill->set_lease_ms(MillisLeft(Instant{}, Instant{} + context.lease));
+  if (!options_.trace.sampled) return;
+  FillTrace(kPrefillSpan, prefill->mutable_trace());
+  prefill_begun_ = context.now;
 }
 
 bool RequestFsm::OnReserved(const FsmContext& context, InstanceId from,
@@ -161,6 +167,13 @@ bool RequestFsm::OnReserveQueued(const FsmContext& context, InstanceId from,
   return true;
 }
 
+bool RequestFsm::OnPrefillComputed(const FsmContext& context, InstanceId from,
+                                   const pb::RequestKey& key) {
+  if (!Serves(from, key)) return false;
+  if (from == prefill_) EndPrefillSpan(context, Reason::kOk);
+  return true;
+}
+
 bool RequestFsm::OnFailed(const FsmContext& context, InstanceId from, const pb::RequestKey& key,
                           const pb::Failure& failure) {
   if (!Serves(from, key)) return false;
@@ -193,6 +206,7 @@ bool RequestFsm::OnRow(const FsmContext& context, InstanceId from, const pb::Tok
   }
   if (!std::holds_alternative<Decoding>(state_)) {
     state_ = Decoding{};
+    EndPrefillSpan(context, Reason::kOk);
     refused_since_ = kNever;
     refusals_ = 0;
   }
@@ -252,6 +266,7 @@ void RequestFsm::OnFailure(const FsmContext& context, InstanceId by, const pb::F
 void RequestFsm::OnPreempted(const FsmContext& context) {
   WEIR_REACHED("fsm: preempted");
   context.counters->preemptions += 1;
+  EndSpans(context, Reason::kNoCapacity);
   decode_ = InstanceId{0};
   if (!EndAttempt(context)) return;
   if (++preemptions_ > kPreemptionsMax) {
@@ -263,6 +278,7 @@ void RequestFsm::OnPreempted(const FsmContext& context) {
 
 void RequestFsm::OnLoss(const FsmContext& context, const absl::Status& why) {
   context.counters->losses += 1;
+  EndSpans(context, ReasonOf(why));
   if (!EndAttempt(context)) return;
   if (!InfoOf(ReasonOf(why)).retry_by_us) {
     WEIR_REACHED("fsm: failure that no attempt can mend");
@@ -287,6 +303,7 @@ void RequestFsm::OnLoss(const FsmContext& context, const absl::Status& why) {
 
 void RequestFsm::OnRefusal(const FsmContext& context, InstanceId by, const absl::Status& why) {
   WEIR_REACHED("fsm: refused for lack of room");
+  EndSpans(context, ReasonOf(why));
   const bool decode_refused = by == decode_;
   (decode_refused ? avoided_decode_ : avoided_prefill_) = by;
   if (decode_refused) decode_ = InstanceId{0};
@@ -403,17 +420,20 @@ void RequestFsm::Deliver(const FsmContext& context, uint32_t first, const pb::To
 
 void RequestFsm::Finish(const FsmContext& context, pb::FinishReason finish) {
   context.counters->succeeded += 1;
+  EndSpans(context, Reason::kOk);
   Release(context);
   Close(context, finish, absl::OkStatus());
 }
 
 void RequestFsm::Fail(const FsmContext& context, const absl::Status& status) {
   context.counters->failed += 1;
+  EndSpans(context, ReasonOf(status));
   Release(context);
   Close(context, pb::FINISH_REASON_FAILED, status);
 }
 
-void RequestFsm::Withdraw(const FsmContext& context) {
+void RequestFsm::Withdraw(const FsmContext& context, Reason why) {
+  EndSpans(context, why);
   Release(context);
   state_ = Closing{};
 }
@@ -445,6 +465,40 @@ void RequestFsm::Release(const FsmContext& context) {
   send.to = prefill_;
   FillKey(context, send.message.mutable_forget()->mutable_key());
   prefill_ = InstanceId{0};
+}
+
+TraceContext RequestFsm::PartOf(uint64_t part) const {
+  return DerivedFrom(options_.trace,
+                     MixInto(MixInto(options_.request.value, journal_.attempt().value), part));
+}
+
+void RequestFsm::FillTrace(uint64_t part, pb::TraceContext* out) const {
+  const TraceContext context = PartOf(part);
+  out->set_trace_hi(context.trace_hi);
+  out->set_trace_lo(context.trace_lo);
+  out->set_span(context.span);
+}
+
+void RequestFsm::EndPrefillSpan(const FsmContext& context, Reason reason) {
+  EndSpan(context, kPrefillSpan, &prefill_begun_, reason);
+}
+
+void RequestFsm::EndSpans(const FsmContext& context, Reason reason) {
+  EndPrefillSpan(context, reason);
+  EndSpan(context, kDecodeSpan, &decode_begun_, reason);
+}
+
+void RequestFsm::EndSpan(const FsmContext& context, uint64_t part, Instant* begun, Reason reason) {
+  if (*begun == kNever) return;
+  Span& span = context.out->spans.emplace_back();
+  span.context = PartOf(part);
+  span.parent = options_.trace.span;
+  span.name = part == kPrefillSpan ? "prefill attempt" : "decode attempt";
+  span.kind = SpanKind::kClient;
+  span.begin = std::exchange(*begun, kNever);
+  span.end = context.now;
+  span.reason = reason;
+  span.attributes[0] = {"weir.attempt", journal_.attempt().value};
 }
 
 void RequestFsm::FillKey(const FsmContext& context, pb::RequestKey* key) const {

@@ -53,6 +53,7 @@ class RequestFsm {
     RequestId request;
     pb::Sampling sampling;
     Instant deadline = kNever;
+    TraceContext trace;
   };
 
   RequestFsm(Options options, TokenJournal journal);
@@ -73,7 +74,8 @@ class RequestFsm {
   bool OnFailed(const FsmContext& context, InstanceId from, const pb::RequestKey& key,
                 const pb::Failure& failure);
   bool OnRow(const FsmContext& context, InstanceId from, const pb::TokenRow& row);
-  // PrefillAccepted and PrefillComputed: news that change nothing.
+  bool OnPrefillComputed(const FsmContext& context, InstanceId from, const pb::RequestKey& key);
+  // PrefillAccepted: news that change nothing.
   bool Serves(InstanceId from, const pb::RequestKey& key) const;
 
   void OnPeerLost(const FsmContext& context, InstanceId instance);
@@ -82,8 +84,8 @@ class RequestFsm {
   // next_time() passed.
   void OnTime(const FsmContext& context);
 
-  // Ends the request without a word to the client.
-  void Withdraw(const FsmContext& context);
+  // Ends the request without a word to the client: kOk when it has all it wants.
+  void Withdraw(const FsmContext& context, Reason why);
   // Ends it with one.
   void Fail(const FsmContext& context, const absl::Status& status);
 
@@ -111,6 +113,13 @@ class RequestFsm {
   void CancelDecode(const FsmContext& context);
   void Release(const FsmContext& context);
   void Close(const FsmContext& context, pb::FinishReason finish, const absl::Status& status);
+  // Spans of the attempt: `part` is kPrefillSpan or kDecodeSpan. Nothing where it is not traced or
+  // did not begin.
+  TraceContext PartOf(uint64_t part) const;
+  void FillTrace(uint64_t part, pb::TraceContext* out) const;
+  void EndPrefillSpan(const FsmContext& context, Reason reason);
+  void EndSpans(const FsmContext& context, Reason reason);
+  void EndSpan(const FsmContext& context, uint64_t part, Instant* begun, Reason reason);
   void FillKey(const FsmContext& context, pb::RequestKey* key) const;
   bool started() const { return journal_.attempt().value > 0; }
 
@@ -128,6 +137,9 @@ class RequestFsm {
   uint32_t refusals_ = 0;           // for lack of room, in a row
   uint32_t preemptions_ = 0;
   absl::Status refusal_;  // the last one
+  // Of this attempt, for its spans; kNever: not begun, or over.
+  Instant prefill_begun_ = kNever;
+  Instant decode_begun_ = kNever;
 };
 
 }  // namespace weir::router

@@ -382,5 +382,39 @@ TEST(RequestFsm, IdsOutsideOfTheVocabularyAreALoss) {
   }
 }
 
+TEST(RequestFsm, EachAttemptOfATracedRequestHasItsSpans) {
+  CoreHarness h;
+  h.UpAll();
+  Submit submit;
+  submit.request = RequestId{1};
+  submit.prompt = {1, 2, 3};
+  submit.new_tokens_max = 4;
+  submit.trace = {7, 8, 9, true};
+  auto out = h.On(submit);
+  const auto reserve = Only(out, Body::kReserve);
+  const pb::TraceContext decode_context = reserve.message.reserve().trace();
+  EXPECT_EQ(decode_context.trace_lo(), 8u);
+  h.now += Millis(1);
+  const auto prefill = Only(h.Reserved(reserve.to, 1, 1), Body::kPrefill);
+  EXPECT_NE(prefill.message.prefill().trace().span(), decode_context.span());
+  h.now += Millis(1);
+  h.Tokens(reserve.to, 1, 1, 3, {40});
+  h.now += Millis(1);
+  out = h.Down(reserve.to);
+  ASSERT_EQ(out.spans.size(), 1u);  // the prefill span was over with the first id
+  EXPECT_EQ(out.spans[0].context.span, decode_context.span());
+  EXPECT_EQ(out.spans[0].parent, 9u);
+  EXPECT_EQ(out.spans[0].reason, Reason::kPeerLost);
+  EXPECT_EQ(out.spans[0].end - out.spans[0].begin, Millis(3));
+  const auto again = Only(out, Body::kReserve);
+  EXPECT_NE(again.message.reserve().trace().span(), decode_context.span());
+  h.Reserved(again.to, 1, 2);
+  out = h.Tokens(again.to, 1, 2, 4, {41, 42, 43}, pb::FINISH_REASON_LENGTH);
+  ASSERT_EQ(out.spans.size(), 2u);
+  EXPECT_STREQ(out.spans[0].name, "prefill attempt");
+  EXPECT_EQ(out.spans[1].attributes[0].value, 2);
+  EXPECT_EQ(out.spans[1].reason, Reason::kOk);
+}
+
 }  // namespace
 }  // namespace weir::router

@@ -118,7 +118,7 @@ void RouterCore::Handle(const FsmContext& context, const Submit& event) {
   const Duration deadline = event.deadline > Duration::zero()
                                 ? std::min(event.deadline, config_.deadline)
                                 : config_.deadline;
-  RequestFsm fsm({event.request, event.sampling, context.now + deadline},
+  RequestFsm fsm({event.request, event.sampling, context.now + deadline, event.trace},
                  TokenJournal(event.prompt));
   if (absl::Status admitted = Admit(event.prompt, event.new_tokens_max, &fsm); !admitted.ok()) {
     Refuse(context, event.request, admitted);
@@ -196,7 +196,7 @@ void RouterCore::Handle(const FsmContext& context, const Withdraw& event) {
   }
   Entry* entry = entries_[found->second].get();
   (event.satisfied ? counters_.succeeded : counters_.cancelled) += 1;
-  entry->fsm.Withdraw(context);
+  entry->fsm.Withdraw(context, event.satisfied ? Reason::kOk : Reason::kCancelled);
   Settle(entry);
 }
 
@@ -323,6 +323,9 @@ void RouterCore::OnRequestMessage(const FsmContext& context, InstanceId from,
       break;
     case pb::Envelope::kReserveFailed:
       counted = fsm.OnFailed(context, from, *key, message.reserve_failed().failure());
+      break;
+    case pb::Envelope::kPrefillComputed:
+      counted = fsm.OnPrefillComputed(context, from, *key);
       break;
     case pb::Envelope::kPrefillFailed:
       counted = fsm.OnFailed(context, from, *key, message.prefill_failed().failure());

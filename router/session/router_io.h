@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/obs/span.h"
 #include "base/runtime/time.h"
 #include "base/stdx/ids.h"
 #include "base/stdx/status.h"
@@ -26,6 +27,7 @@ struct Submit {
   uint32_t new_tokens_max = 0;  // 0 = as many as fit
   pb::Sampling sampling;        // seed already drawn where the client gave none
   Duration deadline{0};         // from now; 0 = configured
+  TraceContext trace;           // its span, when sampled; what engines do are spans below it
 };
 // The client went away, or the shell has all it wants (stop string, error while writing).
 struct Withdraw {
@@ -77,12 +79,14 @@ struct RouterActions {
   std::vector<Send> sends;
   std::vector<Deliver> deliveries;  // performed before closes
   std::vector<Close> closes;
+  std::vector<Span> spans;  // of requests that are traced; the shell says whose they are
   bool drained = false;
 
   void Clear() {
     sends.clear();
     deliveries.clear();
     closes.clear();
+    spans.clear();
     drained = false;
   }
 };
