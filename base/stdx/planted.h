@@ -27,6 +27,8 @@ enum class Planted : int {
   kAcceptBadField = 15,       // acceptance self-test: a bad field is let through
   kLeakMemory = 16,           // acceptance self-test: memory grows with each token
   kMemoryError = 17,          // acceptance self-test: the sanitizers' canary errs
+  kBatchChangesRow = 18,      // acceptance self-test: a row's bits depend on its batch
+  kNoLogitBias = 19,          // acceptance self-test: logit biases are left out
   kShortWindow = 20,          // acceptance self-test: V4.1's windows are one row short
   kTwoDigitPieces = 30,       // acceptance self-test: the pre-tokenizer cuts digits by two
   kSlowTokenizer = 31,        // acceptance self-test: BPE as defined, without tables

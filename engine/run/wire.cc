@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/stdx/bytes.h"
+#include "base/stdx/planted.h"
 #include "engine/limits.h"
 
 namespace weir::engine {
@@ -92,6 +93,7 @@ absl::StatusOr<SamplingParams> SamplingFrom(const pb::Sampling& s, uint32_t voca
       return Error(Reason::kBadField, "logit_bias names a token outside of the vocabulary",
                    "logit_bias");
     }
+    if (IsPlanted(Planted::kNoLogitBias)) continue;
     out.logit_bias.emplace_back(bias.token(), bias.bias());
   }
   out.stop_tokens.assign(s.stop_tokens().begin(), s.stop_tokens().end());

@@ -63,16 +63,8 @@ void SimCluster::OnDelivery(InstanceId router, const router::RouterActions::Deli
                                 record->received.size(), " was due"));
   }
   if (record->oracle == nullptr) {
-    engine::SamplingParams sampling;
-    sampling.temperature = record->spec.temperature;
-    sampling.seed = record->spec.sampling_seed;
-    sampling.stop_tokens = record->spec.stop_tokens;
-    sampling.min_tokens = record->spec.min_tokens;
-    sampling.logprobs = record->spec.top_logprobs > 0;
-    sampling.top_logprobs = record->spec.top_logprobs;
-    sampling.repetition_penalty = record->spec.repetition_penalty;
-    record->oracle = std::make_unique<engine::HashOracle>(config_.model, record->spec.prompt,
-                                                          record->tail_start, sampling);
+    record->oracle = std::make_unique<engine::HashOracle>(
+        config_.model, record->spec.prompt, record->tail_start, SamplingOf(record->spec));
   }
   const size_t total = record->received.size() + delivery.ids.size();
   const auto& truth = record->oracle->Answer(static_cast<uint32_t>(total));
@@ -152,13 +144,8 @@ void SimCluster::CheckClose(const ClientRecord& record) {
 
 std::vector<TokenId> SimCluster::Oracle(ClientId id) {
   const RequestSpec& spec = clients_[id]->spec;
-  engine::SamplingParams sampling;
-  sampling.temperature = spec.temperature;
-  sampling.seed = spec.sampling_seed;
-  sampling.stop_tokens = spec.stop_tokens;
-  sampling.min_tokens = spec.min_tokens;
-  sampling.repetition_penalty = spec.repetition_penalty;
-  engine::HashOracle oracle(config_.model, spec.prompt, clients_[id]->tail_start, sampling);
+  engine::HashOracle oracle(config_.model, spec.prompt, clients_[id]->tail_start,
+                            SamplingOf(spec));
   return oracle.Answer(spec.new_tokens_max);
 }
 

@@ -79,6 +79,14 @@ ClientId SimCluster::Submit(RequestSpec spec) {
   sampling.set_logprobs(record.spec.top_logprobs > 0);
   sampling.set_top_logprobs(record.spec.top_logprobs);
   sampling.set_repetition_penalty(record.spec.repetition_penalty);
+  sampling.set_frequency_penalty(record.spec.frequency_penalty);
+  sampling.set_presence_penalty(record.spec.presence_penalty);
+  sampling.set_min_p(record.spec.min_p);
+  for (const auto& [token, bias] : record.spec.logit_bias) {
+    pb::LogitBias* entry = sampling.add_logit_bias();
+    entry->set_token(token);
+    entry->set_bias(bias);
+  }
   for (const TokenId token : record.spec.stop_tokens) sampling.add_stop_tokens(token);
   Router(record.router)->Submit(std::move(submit));
   return id;
@@ -172,6 +180,22 @@ Newest NewestPrefill(const Engines& engines, const RequestKey& key) {
 }
 
 }  // namespace
+
+engine::SamplingParams SamplingOf(const RequestSpec& spec) {
+  engine::SamplingParams sampling;
+  sampling.temperature = spec.temperature;
+  sampling.seed = spec.sampling_seed;
+  sampling.stop_tokens = spec.stop_tokens;
+  sampling.min_tokens = spec.min_tokens;
+  sampling.logprobs = spec.top_logprobs > 0;
+  sampling.top_logprobs = spec.top_logprobs;
+  sampling.repetition_penalty = spec.repetition_penalty;
+  sampling.frequency_penalty = spec.frequency_penalty;
+  sampling.presence_penalty = spec.presence_penalty;
+  sampling.min_p = spec.min_p;
+  sampling.logit_bias = spec.logit_bias;
+  return sampling;
+}
 
 RequestKey SimCluster::KeyOf(ClientId id) const {
   return {clients_[id]->router, clients_[id]->request};

@@ -61,12 +61,19 @@ struct RequestSpec {
   uint32_t min_tokens = 0;
   uint32_t top_logprobs = 0;  // > 0 also asks for logprobs
   float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  float min_p = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias;
   Duration deadline{0};
   uint32_t router = 0;  // index among the live ones
   // The client leaves after so many tokens.
   std::optional<uint32_t> leave_after;
   bool satisfied = false;  // ... because a stop string ended it
 };
+
+// As the engine understands it.
+engine::SamplingParams SamplingOf(const RequestSpec& spec);
 
 struct ClientRecord {
   RequestSpec spec;
