@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/stdx/check.h"
+#include "base/stdx/planted.h"
 #include "base/stdx/units.h"
 
 namespace weir::engine {
@@ -168,8 +169,9 @@ void StepInputs::AddRows(const StepRow& row, int take) {
   const Position tail_start = TailStart(slot);
   const auto sequence = static_cast<int32_t>(table_rows_.size());
   const auto add = [&](RowLists* to, int i, Position from) {
-    const TokenId token = plan_->tokens[row.token_offset + static_cast<uint32_t>(i)];
+    TokenId token = plan_->tokens[row.token_offset + static_cast<uint32_t>(i)];
     WEIR_CHECK(token >= 0 && token < limits_.vocab);
+    if (IsPlanted(Planted::kBatchChangesRow) && to->token.size() == 5) token = to->token.back();
     to->token.push_back(token);
     to->position.push_back(static_cast<int32_t>(row.first) + i);
     to->sequence.push_back(sequence);
