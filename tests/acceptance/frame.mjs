@@ -175,6 +175,32 @@ export function modelDir(name) {
   return skip(`there is no model directory '${name}'`);
 }
 
+// WEIR_ACCEPT_MODEL names a checkpoint with real arithmetic for scripts that compare text, which else
+// run on the hash model. It is served in its native numerics and deterministic.
+const kNamedModel = process.env.WEIR_ACCEPT_MODEL;
+const kNamedSettings = kNamedModel ? { numerics: 'native', deterministic: true } : {};
+
+// What such a script runs on. `slow(us)` are settings that make a step take so long where the model
+// only pretends to compute; answers of a real one are asked to go on past their end, by `extra`.
+export function textModel() {
+  return describeModel(kNamedModel ?? modelDir('hash'));
+}
+
+// The small checkpoint with real arithmetic: V4.1's where it is built, else V3's.
+export function smallModel() {
+  const named = kNamedModel;
+  const built = ['tiny-v41', 'tiny-v3'].map((name) => join(kBuild, 'models', name)).find((path) => existsSync(join(path, 'config.json')));
+  return describeModel(named ?? built ?? skip('no small checkpoint is built'));
+}
+
+function describeModel(dir) {
+  const config = JSON.parse(readFileSync(join(dir, 'config.json'), 'utf8'));
+  const real = !String(config.model_type).startsWith('weir_');
+  const vocabulary = config.vocab_size ?? config.text_config?.vocab_size;
+  const slow = (us) => (real ? {} : { step_delay_us: us });
+  return { dir, vocabulary, real, slow, extra: real ? { ignore_eos: true } : {} };
+}
+
 function logTail(child) {
   try {
     return `--- ${child.weirName}: ${readFileSync(child.weirLog, 'utf8').split('\n').slice(-25).join('\n')}`;
@@ -237,7 +263,8 @@ const servedAt = new Map();  // url -> model name, for requests that name none
 export async function startServe({ model, set = {}, environment, port } = {}) {
   const chosen = port ?? await freePort();
   const argv = ['serve', '--model', model, '--port', String(chosen)];
-  for (const [key, value] of Object.entries(set)) argv.push('--set', `${key}=${value}`);
+  const named = Object.entries(kNamedSettings).map(([key, value]) => [`model.${key}`, value]);
+  for (const [key, value] of [...named, ...Object.entries(set)]) argv.push('--set', `${key}=${value}`);
   const weir = new Weir('serve', argv, environment);
   const url = `http://127.0.0.1:${chosen}`;
   servedAt.set(url, basename(model));
@@ -274,7 +301,7 @@ export class Cluster {
       ...this.set[role],
     };
     const router = { http_address: `127.0.0.1:${this.httpPort}`, peer_address: `127.0.0.1:${this.peerPort}`, ...this.set.router };
-    const config = { model: { path: this.model, ...this.set.model }, [role]: role === 'router' ? router : engine };
+    const config = { model: { path: this.model, ...kNamedSettings, ...this.set.model }, [role]: role === 'router' ? router : engine };
     const path = join(kTemp, `${name}.json`);
     writeFileSync(path, JSON.stringify(config, null, 2));
     const weir = new Weir(name, [role, '--config', path]);
