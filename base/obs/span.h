@@ -8,7 +8,9 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/obs/trace.h"
 #include "base/runtime/time.h"
@@ -45,6 +47,17 @@ class SpanSink {
   virtual ~SpanSink() = default;
   virtual void Record(Span span) = 0;
 };
+
+// Hands spans that a core made to `sink`, which may be null; whose they are is added.
+inline void RecordAll(std::span<Span> spans, const char* service, uint64_t instance,
+                      SpanSink* sink) {
+  if (sink == nullptr) return;
+  for (Span& span : spans) {
+    span.service = service;
+    span.instance = instance;
+    sink->Record(std::move(span));
+  }
+}
 
 constexpr int64_t Micros(Duration duration) { return duration.count() / 1000; }
 

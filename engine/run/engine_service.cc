@@ -388,7 +388,8 @@ void EngineService::Perform(Instant now) {
     }
   }
   if (!actions_.tokens.empty()) PerformTokens();
-  if (!actions_.spans.empty()) PerformSpans();
+  RecordAll(actions_.spans, options_.role == Role::kPrefill ? "prefill" : "decode",
+            options_.instance.value, options_.spans);
   if (actions_.launch != nullptr) launched_ = actions_.launch;
   if (actions_.drained) {
     Task drained;
@@ -400,15 +401,6 @@ void EngineService::Perform(Instant now) {
     if (drained) drained();
   }
   if (actions_.poisoned && options_.on_poisoned) options_.on_poisoned();
-}
-
-void EngineService::PerformSpans() {
-  if (options_.spans == nullptr) return;
-  for (Span& span : actions_.spans) {
-    span.service = options_.role == Role::kPrefill ? "prefill" : "decode";
-    span.instance = options_.instance.value;
-    options_.spans->Record(std::move(span));
-  }
 }
 
 void EngineService::PerformDial(Instant now, const EngineActions::Dial& dial) {

@@ -171,7 +171,6 @@ class EngineService final : private Channel::Handler {
   void PerformFetch(Instant now, Fetch fetch);
   void PostFetch(const Fetch& fetch);
   void PerformTokens();
-  void PerformSpans();
   void AddChecksums(InstanceId to, pb::Envelope* message) const;
   void SendTo(InstanceId to, const pb::Envelope& message);
   void PollTransfer(Instant now);

@@ -365,12 +365,7 @@ void HttpFront::TraceAnswer(const Answer& answer, const RouterActions::Close& cl
 }
 
 void HttpFront::OnSpans(std::span<Span> spans) {
-  if (options_.spans == nullptr) return;
-  for (Span& span : spans) {
-    span.service = "router";
-    span.instance = options_.instance;
-    options_.spans->Record(std::move(span));
-  }
+  RecordAll(spans, "router", options_.instance, options_.spans);
 }
 
 // Of the trace that the client began, or of a new one.
