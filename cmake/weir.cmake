@@ -16,6 +16,7 @@ if(WEIR_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
 endif()
 find_library(WEIR_ISAL isal REQUIRED)
+find_library(WEIR_UTF8PROC utf8proc REQUIRED)
 
 find_program(WEIR_CCACHE ccache)
 if(WEIR_CCACHE)

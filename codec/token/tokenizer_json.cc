@@ -38,13 +38,20 @@ absl::Status Refuse(std::string_view what) {
 }
 
 // GPT-2's alphabet: every byte as a printable character, byte by byte in order.
-absl::flat_hash_map<uint32_t, uint8_t> ByteOfCode() {
-  absl::flat_hash_map<uint32_t, uint8_t> map;
+std::array<uint32_t, 256> CodeOfByte() {
+  std::array<uint32_t, 256> codes{};
   uint32_t next = 256;
   for (uint32_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    map[printable ? byte : next++] = static_cast<uint8_t>(byte);
+    codes[byte] = printable ? byte : next++;
   }
+  return codes;
+}
+
+absl::flat_hash_map<uint32_t, uint8_t> ByteOfCode() {
+  absl::flat_hash_map<uint32_t, uint8_t> map;
+  const auto codes = CodeOfByte();
+  for (size_t byte = 0; byte < 256; ++byte) map[codes[byte]] = static_cast<uint8_t>(byte);
   return map;
 }
 
@@ -223,6 +230,18 @@ absl::StatusOr<TokenizerFile> ReadTokenizerJson(std::string_view json) {
   WEIR_TRY(ReadVocab(model, added, &file, &ids));
   WEIR_TRY(ReadMerges(model, ids, &file));
   return file;
+}
+
+std::string ByteLevelSpelling(std::string_view bytes) {
+  static constexpr uint32_t kTwoBytes = 0x80;  // codes end below 0x800
+  static const std::array<uint32_t, 256> codes = CodeOfByte();
+  std::string spelling;
+  for (const char byte : bytes) {
+    const uint32_t code = codes[static_cast<uint8_t>(byte)];
+    if (code >= kTwoBytes) spelling.push_back(static_cast<char>(0xC0 | code >> 6));
+    spelling.push_back(static_cast<char>(code >= kTwoBytes ? 0x80 | (code & 0x3F) : code));
+  }
+  return spelling;
 }
 
 }  // namespace weir::codec

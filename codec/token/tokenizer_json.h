@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,5 +26,8 @@ struct TokenizerFile {
 };
 
 absl::StatusOr<TokenizerFile> ReadTokenizerJson(std::string_view json);
+
+// How model.vocab spells `bytes`: in GPT-2's alphabet, a printable character for every byte.
+std::string ByteLevelSpelling(std::string_view bytes);
 
 }  // namespace weir::codec

@@ -8,19 +8,17 @@
 #include "base/stdx/check.h"
 #include "base/stdx/hash.h"
 #include "engine/checkpoint/deepseek_v41_config.h"
-#include "engine/checkpoint/mapped_file.h"
+#include "engine/checkpoint/engram_token_map.h"
 #include "engine/ep/ep_ref.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/deepseek_v41_pass.h"
 #include "engine/model/step_sampler.h"
-#include "nlohmann/json.hpp"
 
 namespace weir::engine {
 namespace {
 
 constexpr uint32_t kBlockTokens = 128;  // decisions, ruling 3
 constexpr int kSamplesPerPass = 64;
-constexpr size_t kTokenMapBytesMax = size_t{64} << 20;
 
 // What models of one checkpoint share.
 struct Shared {
@@ -149,29 +147,6 @@ class LoadedDeepseekV41 final : public LoadedModel {
   const std::shared_ptr<const Shared> shared_;
 };
 
-// The compressed id of every token.
-absl::StatusOr<std::vector<int32_t>> ReadTokenMap(const std::string& directory,
-                                                  const DeepseekV41Config& c) {
-  const std::string path = directory + "/token_map.json";
-  WEIR_ASSIGN(const std::string text, ReadTextFile(path, kTokenMapBytesMax));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto bad = [&path](std::string_view what) {
-    return Error(Reason::kCorrupt, absl::StrCat(path, ": ", AbslView(what)));
-  };
-  if (!json.is_array()) return bad("is not a JSON array");
-  if (json.size() != static_cast<size_t>(c.vocab)) return bad("must have one entry per token");
-  std::vector<int32_t> map;
-  map.reserve(json.size());
-  for (const auto& entry : json) {
-    const int64_t id = entry.is_number_integer() ? entry.get<int64_t>() : -1;
-    if (id < 0 || id >= c.engram.compressed_vocab) {
-      return bad("every entry must be below engram_compressed_vocab_size");
-    }
-    map.push_back(static_cast<int32_t>(id));
-  }
-  return map;
-}
-
 absl::Status Describe(const std::string& config_json, Shared* shared) {
   const DeepseekV41Config& c = shared->config;
   ModelInfo& info = shared->info;
@@ -226,7 +201,7 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV41With(
                                  numerics != kernels::Numerics::kFp32);
   WEIR_TRY(shared->stores.layout.Validate());
   if (!c.engram.empty()) {
-    WEIR_ASSIGN(shared->token_map, ReadTokenMap(directory, c));
+    WEIR_ASSIGN(shared->token_map, ReadEngramTokenMap(directory, c));
   }
   WEIR_ASSIGN(std::unique_ptr<Weights> checkpoint, Weights::Open(directory));
   WEIR_ASSIGN(shared->weights,

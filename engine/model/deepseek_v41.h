@@ -6,8 +6,8 @@
 // disk and names file, field or tensor at fault. Models made from one LoadedModel share its weights;
 // each is driven by one step thread.
 //
-// Besides config.json and the tensors a directory has token_map.json: the compressed id of every
-// token, for the n-gram hash, as a JSON array.
+// Besides config.json and the tensors it reads tokenizer.json, from which the compressed ids of the
+// n-gram hash follow.
 #pragma once
 
 #include <memory>
