@@ -189,7 +189,7 @@ export function textModel() {
 // The small checkpoint with real arithmetic: V4.1's where it is built, else V3's.
 export function smallModel() {
   const named = kNamedModel;
-  const built = ['tiny-v41', 'tiny-v3'].map((name) => join(kBuild, 'models', name)).find((path) => existsSync(join(path, 'config.json')));
+  const built = ['tiny-v41', 'tiny-v3'].flatMap((name) => [join(kRoot, 'deploy/models', name), join(kBuild, 'models', name)]).find((path) => existsSync(join(path, 'config.json')));
   return describeModel(named ?? built ?? skip('no small checkpoint is built'));
 }
 
