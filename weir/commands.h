@@ -39,6 +39,15 @@ struct ChatArgs {
 };
 int RunChat(const ChatArgs& args);
 
+struct InspectArgs {
+  std::string directory;
+  bool json = false;
+  int tokens = 4096;  // of each sequence that the memory plan counts
+  int sequences = 64;
+};
+// Prints what a checkpoint directory holds; 2 with one line of reason if it is damaged.
+int RunInspect(const InspectArgs& args);
+
 struct BenchArgs {
   std::string what;  // steploop, router, transfer or tokenize
   std::vector<std::string> rest;

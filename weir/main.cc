@@ -30,6 +30,27 @@ bool IsSubcommand(const CLI::App& app, const std::string& name) {
   return false;
 }
 
+CLI::App* AddInspect(CLI::App* app, weir::InspectArgs* args) {
+  CLI::App* inspect = app->add_subcommand("inspect", "Say what a checkpoint holds and needs");
+  inspect->description(
+      "Says what a checkpoint holds: parameters and bytes by part, KV per token, state per\n"
+      "sequence, and the memory each role needs. Reads config.json; checks weights and\n"
+      "tokenizer.json where they are there.\n\n"
+      "Examples:\n"
+      "  weir inspect build/models/tiny-v3\n"
+      "  weir inspect DIR --sequences 256 --tokens 32768\n"
+      "  weir inspect DIR --json | jq .roles.decode");
+  inspect->add_option("directory", args->directory, "Checkpoint directory")->required();
+  inspect->add_flag("--json", args->json, "Print one JSON object");
+  inspect->add_option("--tokens", args->tokens, "Tokens of each sequence in the memory plan")
+      ->check(CLI::Range(1, 1 << 28))
+      ->capture_default_str();
+  inspect->add_option("--sequences", args->sequences, "Sequences in the memory plan")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  return inspect;
+}
+
 }  // namespace
 
 static int RunProgram(int argc, char** argv) {
@@ -66,6 +87,9 @@ static int RunProgram(int argc, char** argv) {
   chat->add_option("--max-tokens", chat_args.max_tokens, "Limit of the answer");
   chat->add_option("--temperature", chat_args.temperature, "0 for greedy");
 
+  weir::InspectArgs inspect_args;
+  CLI::App* inspect = AddInspect(&app, &inspect_args);
+
   weir::BenchArgs bench_args;
   CLI::App* bench = app.add_subcommand("bench",
                                        "Measure a part: steploop, router, transfer, ops or tokenize");
@@ -94,6 +118,7 @@ static int RunProgram(int argc, char** argv) {
   if (prefill->parsed()) return weir::RunEngine(weir::Role::kPrefill, service);
   if (decode->parsed()) return weir::RunEngine(weir::Role::kDecode, service);
   if (chat->parsed()) return weir::RunChat(chat_args);
+  if (inspect->parsed()) return weir::RunInspect(inspect_args);
   if (bench->parsed()) {
     bench_args.rest = bench->remaining();
     return weir::RunBench(bench_args);

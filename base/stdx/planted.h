@@ -33,6 +33,7 @@ enum class Planted : int {
   kTwoDigitPieces = 30,       // acceptance self-test: the pre-tokenizer cuts digits by two
   kSlowTokenizer = 31,        // acceptance self-test: BPE as defined, without tables
   kForgetBorder = 32,         // acceptance self-test: a marker that overlaps a failed one is missed
+  kWrongFigure = 40,          // acceptance self-test: inspect reports one byte of KV too many
 };
 
 extern int g_planted;  // written once before threads start

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/deepseek_tensors.h"
 #include "engine/checkpoint/tensor_list.h"
@@ -30,9 +31,21 @@ void AddAttention(const DeepseekV3Config& c, const std::string& p, TensorList* l
   list->Fp8(p + "o_proj", c.hidden, int64_t{c.heads} * c.value_dim);
 }
 
+// V3.2's selection of the tokens that attention reads.
+void AddIndexer(const DeepseekV3Config& c, const std::string& p, TensorList* list) {
+  list->In(ModelPart::kIndexer);
+  list->Fp8(p + "wq_b", int64_t{c.index_heads} * c.index_dim, c.q_rank);
+  list->Fp8(p + "wk", c.index_dim, c.hidden);
+  list->Vector(p + "k_norm.weight", c.index_dim, DType::kF32);
+  list->Vector(p + "k_norm.bias", c.index_dim, DType::kF32);
+  list->Plain(p + "weights_proj", c.index_heads, c.hidden);
+}
+
 void AddExperts(const DeepseekV3Config& c, const std::string& p, TensorList* list) {
   list->In(ModelPart::kRouter).Plain(p + "gate", c.experts, c.hidden);
-  list->Vector(p + "gate.e_score_correction_bias", c.experts, DType::kF32);
+  if (c.router == RouterKind::kSigmoidBias) {
+    list->Vector(p + "gate.e_score_correction_bias", c.experts, DType::kF32);
+  }
   list->In(ModelPart::kExperts);
   for (int e = 0; e < c.experts; ++e) {
     AddMlp(absl::StrCat(p, "experts.", e, "."), c.expert_width, c.hidden, list);
@@ -48,6 +61,7 @@ void AddLayer(const DeepseekV3Config& c, int index, TensorList* list) {
   list->In(ModelPart::kResidual).Vector(p + "input_layernorm.weight", c.hidden);
   list->Vector(p + "post_attention_layernorm.weight", c.hidden);
   AddAttention(c, p + "self_attn.", list);
+  if (c.index_heads > 0) AddIndexer(c, p + "self_attn.indexer.", list);
   if (index < c.dense_layers) {
     list->In(ModelPart::kDense);
     AddMlp(p + "mlp.", c.dense_width, c.hidden, list);
@@ -81,7 +95,9 @@ std::vector<ExpectedTensor> DeepseekV3Tensors(const DeepseekV3Config& c) {
   TensorList draft(ScaleForm::kInverseF32, {c.block_rows, c.block_cols});
   for (int i = 0; i < c.draft_layers; ++i) AddDraftLayer(c, c.layers + i, &draft);
   for (ExpectedTensor& tensor : draft.Take()) {
-    tensor.part = ModelPart::kDraft;
+    const bool copy = absl::StrContains(tensor.name, "embed_tokens") ||
+                      absl::StrContains(tensor.name, "shared_head.head");
+    tensor.part = copy ? ModelPart::kDraftCopy : ModelPart::kDraft;
     tensor.optional = true;
     tensors.push_back(std::move(tensor));
   }

@@ -6,14 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/config_fields.h"
+#include "engine/checkpoint/deepseek_v4_fields.h"
 
 namespace weir::engine {
 namespace {
 
-constexpr int64_t kLayersMax = 1024;
 constexpr int64_t kRowsMax = int64_t{1} << 40;
-// Values that share one scale, of FP8 rows and FP4 rows along their width.
-constexpr int kScaleGroup = 32;
 
 bool Contains(const std::vector<int>& list, int value) {
   return std::binary_search(list.begin(), list.end(), value);
@@ -32,61 +30,6 @@ bool IsPrime(int64_t n) {
     if (n % d == 0) return false;
   }
   return true;
-}
-
-void RequireMultiple(ConfigFields* in, const char* field, int value, int of) {
-  if (value % of != 0) in->Fail(field, absl::StrCat("is ", value, ", no multiple of ", of));
-}
-
-void ReadShape(ConfigFields* in, DeepseekV41Config* c) {
-  in->Expect("model_type", "deepseek_v41_text");
-  c->vocab = in->Integer("vocab_size", 2, 1 << 24);
-  c->hidden = in->Integer("hidden_size", 1, kSizeMax);
-  c->layers = in->Integer("num_hidden_layers", 1, kLayersMax);
-  c->heads = in->Integer("num_attention_heads", 1, 4096);
-  in->Integer("num_key_value_heads", 1, 1);
-  c->head_dim = in->Integer("head_dim", 1, 4096);
-  c->rope_dim = in->Integer("qk_rope_head_dim", 2, 4096);
-  c->q_rank = in->Integer("q_lora_rank", 1, kSizeMax);
-  c->o_rank = in->Integer("o_lora_rank", 1, kSizeMax);
-  c->o_groups = in->Integer("o_groups", 1, 4096);
-  c->window = in->Integer("sliding_window", 1, kSizeMax);
-  c->norm_epsilon = in->Number("rms_norm_eps", 0, 1);
-  c->positions_max = in->Integer("max_position_embeddings", 1, 1 << 28);
-  c->rope_theta = in->Number("rope_theta", 1.001, 1e12);
-  c->compress_rope_theta = in->Number("compress_rope_theta", 1.001, 1e12);
-  in->Expect("hidden_act", "silu");
-  in->ExpectFalse("tie_word_embeddings");
-  in->ExpectFalse("attention_bias");
-  if (!in->ok()) return;
-  RequireMultiple(in, "hidden_size", c->hidden, kScaleGroup);
-  RequireMultiple(in, "head_dim", c->head_dim, kScaleGroup);
-  if (c->rope_dim % 2 != 0) in->Fail("qk_rope_head_dim", "is odd");
-  if (c->rope_dim > c->head_dim) in->Fail("qk_rope_head_dim", "exceeds head_dim");
-  if (c->heads % c->o_groups != 0) in->Fail("o_groups", "does not divide num_attention_heads");
-}
-
-void ReadRouter(ConfigFields* in, DeepseekV41Config* c) {
-  c->experts = in->Integer("n_routed_experts", 1, 1024);
-  in->Integer("n_shared_experts", 1, 1);
-  c->experts_per_token = in->Integer("num_experts_per_tok", 1, 64);
-  c->expert_width = in->Integer("moe_intermediate_size", 1, kSizeMax);
-  c->routed_scale = in->Number("routed_scaling_factor", 0, 1e6);
-  c->swiglu_limit = in->Number("swiglu_limit", 1e-3, 1e6);
-  in->Expect("scoring_func", "sqrtsoftplus");
-  in->Expect("topk_method", "noaux_tc");
-  if (!in->Flag("norm_topk_prob", true)) in->Fail("norm_topk_prob", "is false");
-  if (!in->ok()) return;
-  RequireMultiple(in, "moe_intermediate_size", c->expert_width, kScaleGroup);
-  if (c->experts_per_token > c->experts) {
-    in->Fail("num_experts_per_tok", "exceeds n_routed_experts");
-  }
-}
-
-void ReadStreams(ConfigFields* in, DeepseekV41Config* c) {
-  c->streams = in->Integer("hc_mult", 2, 8);
-  c->sinkhorn_iterations = in->Integer("hc_sinkhorn_iters", 1, 1000);
-  c->hc_epsilon = in->Number("hc_eps", 0, 1);
 }
 
 // Layers that read compressed rows must have a source before them, of their own ratio.
@@ -124,31 +67,14 @@ void CheckCandidates(ConfigFields* in, const DeepseekV41Config& c) {
 
 void ReadSelection(ConfigFields* in, DeepseekV41Config* c) {
   const int last = std::max(0, c->layers - 1);
-  for (const int64_t ratio : in->Integers("compress_ratios", 0, 2, 2 * kLayersMax)) {
-    c->ratios.push_back(static_cast<int>(ratio));
-  }
   c->kv_sources = in->Ascending("kv_source_layer_ids", 0, last, kLayersMax);
   c->index_sources = in->Ascending("index_source_layer_ids", 0, last, kLayersMax);
-  c->index_heads = in->Integer("index_n_heads", 1, 4096);
-  c->index_dim = in->Integer("index_head_dim", 1, 4096);
-  c->index_topk = in->Integer("index_topk", 1, kSizeMax);
   c->candidate_source = in->IntegerOr("candidate_source_layer_id", -1, last, -1);
   if (c->candidate_source >= 0) {
     c->candidate_blocks = in->Integer("candidate_topk_blocks", 1, kSizeMax);
     c->candidate_block = in->Integer("candidate_block_size", 1, kSizeMax);
   }
   if (!in->ok()) return;
-  const auto stages = static_cast<size_t>(c->layers + c->draft.stages);
-  if (c->ratios.size() != stages) {
-    in->Fail("compress_ratios",
-             absl::StrCat("has ", c->ratios.size(), " entries for ", stages, " layers"));
-    return;
-  }
-  if (std::any_of(c->ratios.begin() + c->layers, c->ratios.end(), [](int r) { return r != 0; })) {
-    in->Fail("compress_ratios", "of a draft stage is not 0");
-  }
-  RequireMultiple(in, "index_head_dim", c->index_dim, kScaleGroup);
-  if (c->rope_dim > c->index_dim) in->Fail("index_head_dim", "is below qk_rope_head_dim");
   CheckSources(in, *c);
   if (in->ok()) CheckCandidates(in, *c);
 }
@@ -232,21 +158,6 @@ void ReadVision(ConfigFields* in, DeepseekV41Config* c) {
   c->vision = v;
 }
 
-void ReadQuantisation(ConfigFields* in, DeepseekV41Config* c) {
-  in->Expect("quant_method", "fp8");
-  in->ExpectIfPresent("activation_scheme", "dynamic");
-  in->Expect("scale_fmt", "ue8m0");
-  in->Expect("expert_dtype", "fp4");
-  const std::vector<int64_t> block = in->Integers("weight_block_size", 1, kSizeMax, 2);
-  if (!in->ok()) return;
-  if (block.size() != 2) {
-    in->Fail("weight_block_size", "must be two positive integers");
-    return;
-  }
-  c->block_rows = static_cast<int>(block[0]);
-  c->block_cols = static_cast<int>(block[1]);
-}
-
 }  // namespace
 
 bool DeepseekV41Config::is_kv_source(int layer) const { return Contains(kv_sources, layer); }
@@ -267,14 +178,13 @@ absl::StatusOr<DeepseekV41Config> ParseDeepseekV41Config(std::string_view json) 
   in.Expect("model_type", "deepseek_v41");
   DeepseekV41Config config;
   ConfigFields text = in.Object("text_config");
-  ReadShape(&text, &config);
-  ReadRouter(&text, &config);
-  ReadStreams(&text, &config);
+  text.Expect("model_type", "deepseek_v41_text");
+  ReadV4Shape(&text, &config);
   WEIR_TRY(status);  // what follows is checked against layers and the vocabulary
   ReadDraft(&text, &config);
+  ReadV4Ratios(&text, config.draft.stages, /*ratio_max=*/2, &config);
   ReadSelection(&text, &config);
   ReadEngram(&text, &config);
-  config.yarn = ReadYarn(&text);
   if (in.Has("vision_config")) {
     ConfigFields vision = in.Object("vision_config");
     ReadVision(&vision, &config);
@@ -283,7 +193,8 @@ absl::StatusOr<DeepseekV41Config> ParseDeepseekV41Config(std::string_view json) 
   }
   if (in.Has("quantization_config")) {
     ConfigFields quantisation = in.Object("quantization_config");
-    ReadQuantisation(&quantisation, &config);
+    quantisation.Expect("expert_dtype", "fp4");
+    ReadV4Quantisation(&quantisation, &config);
   }
   config.stop_tokens = in.Tokens("eos_token_id", config.vocab);
   WEIR_TRY(status);

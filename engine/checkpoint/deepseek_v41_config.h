@@ -13,7 +13,7 @@
 
 #include "base/stdx/ids.h"
 #include "base/stdx/status.h"
-#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/deepseek_v4_config.h"
 
 namespace weir::engine {
 
@@ -58,58 +58,21 @@ struct VisionConfig {
   TokenId image_token = 0;
 };
 
-struct DeepseekV41Config {
-  int vocab = 0;
-  int hidden = 0;
-  int layers = 0;
-  int heads = 0;
-  int head_dim = 0;
-  int rope_dim = 0;  // the last dims of a head, and of an index head
-  int q_rank = 0;
-  int o_rank = 0;  // of each output group
-  int o_groups = 0;
-  int window = 0;
-  double norm_epsilon = 0;
-  int positions_max = 0;
-  double rope_theta = 0;           // layers of ratio 0 and the drafter, without YaRN
-  double compress_rope_theta = 0;  // all others, with YaRN
-  std::optional<YarnConfig> yarn;
-
-  std::vector<int> ratios;  // of each layer, then of each draft stage: tokens per compressed row
+struct DeepseekV41Config : DeepseekV4Shape {
   std::vector<int> kv_sources;
   std::vector<int> index_sources;
-  int index_heads = 0;
-  int index_dim = 0;
-  int index_topk = 0;
   int candidate_source = -1;  // -1: later index sources search all rows
   int candidate_blocks = 0;
   int candidate_block = 0;
-
-  int experts = 0;
-  int experts_per_token = 0;
-  int expert_width = 0;
-  double routed_scale = 1;
-  double swiglu_limit = 0;
-
-  int streams = 0;  // hc_mult
-  int sinkhorn_iterations = 0;
-  double hc_epsilon = 0;
-
   EngramConfig engram;
   DraftConfig draft;
   std::optional<VisionConfig> vision;
-
-  int block_rows = 0;  // weight_block_size; 0 where no weight is quantised
-  int block_cols = 0;
-  std::vector<TokenId> stop_tokens;  // eos_token_id
 
   bool is_kv_source(int layer) const;
   bool is_index_source(int layer) const;
   // The nearest source at or before `layer`; -1 for a layer that reads its window only.
   int kv_source(int layer) const;
   int index_source(int layer) const;
-  // Numbers that one residual site mixes with: pre and post of each stream and their matrix.
-  int mix_width() const { return streams * (streams + 2); }
 };
 
 absl::StatusOr<DeepseekV41Config> ParseDeepseekV41Config(std::string_view json);

@@ -1,27 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/deepseek_tensors.h"
-#include "engine/checkpoint/tensor_list.h"
+#include "engine/checkpoint/deepseek_v4_tensors.h"
 
 namespace weir::engine {
 namespace {
 
 using kernels::DType;
-
-constexpr int64_t kGroup = 32;  // values that share a scale in FP4 matrices and Engram rows
-
-void AddAttention(const DeepseekV41Config& c, const std::string& p, TensorList* list) {
-  const int64_t width = int64_t{c.heads} * c.head_dim;
-  list->In(ModelPart::kAttention).Fp8(p + "wq_a", c.q_rank, c.hidden);
-  list->Vector(p + "q_norm.weight", c.q_rank);
-  list->Fp8(p + "wq_b", width, c.q_rank);
-  list->Fp8(p + "wkv", c.head_dim, c.hidden);
-  list->Vector(p + "kv_norm.weight", c.head_dim);
-  list->Vector(p + "attn_sink", c.heads, DType::kF32);
-  // One block of o_rank rows for each group of heads.
-  list->Fp8(p + "wo_a", int64_t{c.o_groups} * c.o_rank, width / c.o_groups);
-  list->Fp8(p + "wo_b", c.hidden, int64_t{c.o_groups} * c.o_rank);
-}
 
 void AddSources(const DeepseekV41Config& c, int layer, const std::string& p, TensorList* list) {
   if (c.is_kv_source(layer)) {
@@ -40,44 +25,19 @@ void AddSources(const DeepseekV41Config& c, int layer, const std::string& p, Ten
   }
 }
 
-void AddMix(const DeepseekV41Config& c, const std::string& p, TensorList* list) {
-  list->Matrix(p + "_fn", c.mix_width(), int64_t{c.streams} * c.hidden, DType::kF32);
-  list->Vector(p + "_base", c.mix_width(), DType::kF32);
-  list->Vector(p + "_scale", 3, DType::kF32);
-}
-
-void AddFeedForward(const DeepseekV41Config& c, const std::string& p, int experts,
-                    TensorList* list) {
-  list->In(ModelPart::kRouter).Plain(p + "gate", experts, c.hidden);
-  list->Vector(p + "gate.bias", experts, DType::kF32);
-  list->Vector(p + "gate.bias_vl", experts, DType::kF32);
-  list->In(ModelPart::kExperts);
-  for (int e = 0; e < experts; ++e) {
-    const std::string expert = absl::StrCat(p, "experts.", e, ".");
-    list->Fp4(expert + "w1", c.expert_width, c.hidden, kGroup);
-    list->Fp4(expert + "w2", c.hidden, c.expert_width, kGroup);
-    list->Fp4(expert + "w3", c.expert_width, c.hidden, kGroup);
-  }
-  list->In(ModelPart::kSharedExperts);
-  list->Fp8(p + "shared_experts.w1", c.expert_width, c.hidden);
-  list->Fp8(p + "shared_experts.w2", c.hidden, c.expert_width);
-  list->Fp8(p + "shared_experts.w3", c.expert_width, c.hidden);
-}
-
 void AddBlock(const DeepseekV41Config& c, const std::string& p, int experts, TensorList* list) {
-  list->In(ModelPart::kResidual).Vector(p + "attn_norm.weight", c.hidden);
-  list->Vector(p + "ffn_norm.weight", c.hidden);
-  AddMix(c, p + "hc_attn", list);
-  AddMix(c, p + "hc_ffn", list);
-  AddAttention(c, p + "attn.", list);
-  AddFeedForward(c, p + "ffn.", experts, list);
+  AddV4Block(c, p, list);
+  list->In(ModelPart::kRouter).Plain(p + "ffn.gate", experts, c.hidden);
+  list->Vector(p + "ffn.gate.bias", experts, DType::kF32);
+  list->Vector(p + "ffn.gate.bias_vl", experts, DType::kF32);
+  AddV4Experts(c, p + "ffn.", experts, list);
 }
 
 void AddEngram(const DeepseekV41Config& c, TensorList* list) {
   for (size_t i = 0; i < c.engram.layers.size(); ++i) {
     const std::string p = absl::StrCat("layers.", c.engram.layers[i], ".engram.");
     list->In(ModelPart::kEngramTable);
-    list->Fp8Table(p + "embed", c.engram.rows[i], c.engram.head_dim, kGroup);
+    list->Fp8Table(p + "embed", c.engram.rows[i], c.engram.head_dim, kFp4Group);
     list->In(ModelPart::kEngram);
     // A key for each stream, and one value.
     list->Fp8(p + "wkv", int64_t{c.streams + 1} * c.hidden, c.engram.width());

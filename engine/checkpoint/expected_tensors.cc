@@ -2,6 +2,7 @@
 #include "engine/checkpoint/expected_tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "absl/container/flat_hash_set.h"
@@ -18,7 +19,7 @@ namespace {
 using kernels::DType;
 
 constexpr size_t kScaleBytesRead = size_t{32} << 20;  // from either end of a large tensor
-constexpr int64_t kFp4Group = 32;
+
 constexpr std::byte kE8m0NaN{0xff};
 
 absl::Status Wrong(const std::string& name, std::string_view what) {
@@ -79,6 +80,14 @@ bool AllNumbers(std::span<const std::byte> bytes, DType dtype) {
 }
 
 }  // namespace
+
+std::string_view ModelPartName(ModelPart part) {
+  static constexpr std::array<std::string_view, kModelPartCount> kNames = {
+      "embeddings",     "attention",        "index",    "dense MLPs",    "experts",
+      "shared experts", "routers",          "residual", "Engram tables", "Engram mixing",
+      "drafter",        "drafter's copies", "vision"};
+  return kNames[static_cast<size_t>(part)];
+}
 
 int64_t ExpectedTensor::values() const {
   int64_t count = 1;

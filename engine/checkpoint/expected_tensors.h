@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/stdx/status.h"
@@ -37,9 +38,15 @@ enum class ModelPart : uint8_t {
   kEngramTable = 8,
   kEngram = 9,
   kDraft = 10,
-  kVision = 11,
+  kDraftCopy = 11,  // embeddings of the drafter that repeat the model's
+  kVision = 12,
 };
-inline constexpr int kModelPartCount = 12;
+inline constexpr int kModelPartCount = 13;
+// "routed experts"
+std::string_view ModelPartName(ModelPart part);
+
+// Values of a row that share one scale in FP4 matrices and Engram tables.
+inline constexpr int64_t kFp4Group = 32;
 
 struct TensorBlock {
   int64_t rows = 0;

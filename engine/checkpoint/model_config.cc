@@ -29,7 +29,23 @@ void ReadShape(ConfigFields* in, DeepseekV3Config* c) {
   in->ExpectFalse("attention_bias");
 }
 
-void ReadRouter(ConfigFields* in, DeepseekV3Config* c) {
+void ReadRouterKind(ConfigFields* in, bool v2, DeepseekV3Config* c) {
+  if (!v2) {
+    in->Expect("scoring_func", "sigmoid");
+    in->Expect("topk_method", "noaux_tc");
+    return;
+  }
+  in->Expect("scoring_func", "softmax");
+  const std::string method = in->Text("topk_method");
+  c->router = RouterKind::kSoftmaxGreedy;
+  if (method == "group_limited_greedy") {
+    c->router = RouterKind::kSoftmaxGroups;
+  } else if (method != "greedy") {
+    in->Fail("topk_method", "is neither \"greedy\" nor \"group_limited_greedy\"");
+  }
+}
+
+void ReadRouter(ConfigFields* in, bool v2, DeepseekV3Config* c) {
   if (c->dense_layers == c->layers) return;
   c->experts = in->Integer("n_routed_experts", 1, 1024);
   c->shared_experts = in->IntegerOr("n_shared_experts", 0, 64, 0);
@@ -38,8 +54,7 @@ void ReadRouter(ConfigFields* in, DeepseekV3Config* c) {
   c->groups_kept = in->Integer("topk_group", 1, c->groups == 0 ? 1 : c->groups);
   c->normalise = in->Flag("norm_topk_prob", true);
   c->routed_scale = in->Number("routed_scaling_factor", 0, 1e6);
-  in->Expect("scoring_func", "sigmoid");
-  in->Expect("topk_method", "noaux_tc");
+  ReadRouterKind(in, v2, c);
   in->IntegerOr("moe_layer_freq", 1, 1, 1);
   if (!in->ok()) return;
   if (c->experts % c->groups != 0) {
@@ -62,6 +77,36 @@ void ReadQuantisation(ConfigFields* in, DeepseekV3Config* c) {
   c->block_cols = static_cast<int>(block[1]);
 }
 
+absl::StatusOr<DeepseekV3Config> Parse(std::string_view json, bool v3_only) {
+  simdjson::dom::parser parser;
+  WEIR_ASSIGN(const simdjson::dom::element root, ParseConfigObject(&parser, json));
+  absl::Status status;
+  ConfigFields in(root, "", &status);
+  const std::string type = in.Text("model_type");
+  if (v3_only || (type != "deepseek_v2" && type != "deepseek_v32")) {
+    in.Expect("model_type", "deepseek_v3");
+  }
+  WEIR_TRY(status);
+  DeepseekV3Config config;
+  ReadShape(&in, &config);
+  ReadRouter(&in, /*v2=*/type == "deepseek_v2", &config);
+  if (type == "deepseek_v32") {
+    config.index_heads = in.Integer("index_n_heads", 1, 4096);
+    config.index_dim = in.Integer("index_head_dim", 1, 4096);
+    config.index_topk = in.Integer("index_topk", 1, kSizeMax);
+    if (config.rope_dim > config.index_dim) in.Fail("index_head_dim", "is below qk_rope_head_dim");
+    if (config.q_rank == 0) in.Fail("q_lora_rank", "is missing, which the index reads");
+  }
+  config.yarn = ReadYarn(&in);
+  if (in.Has("quantization_config")) {
+    ConfigFields quantisation = in.Object("quantization_config");
+    ReadQuantisation(&quantisation, &config);
+  }
+  config.stop_tokens = in.Tokens("eos_token_id", config.vocab);
+  WEIR_TRY(status);
+  return config;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ParseModelType(std::string_view json) {
@@ -75,23 +120,10 @@ absl::StatusOr<std::string> ParseModelType(std::string_view json) {
 }
 
 absl::StatusOr<DeepseekV3Config> ParseDeepseekV3Config(std::string_view json) {
-  simdjson::dom::parser parser;
-  WEIR_ASSIGN(const simdjson::dom::element root, ParseConfigObject(&parser, json));
-  absl::Status status;
-  ConfigFields in(root, "", &status);
-  in.Expect("model_type", "deepseek_v3");
-  WEIR_TRY(status);
-  DeepseekV3Config config;
-  ReadShape(&in, &config);
-  ReadRouter(&in, &config);
-  config.yarn = ReadYarn(&in);
-  if (in.Has("quantization_config")) {
-    ConfigFields quantisation = in.Object("quantization_config");
-    ReadQuantisation(&quantisation, &config);
-  }
-  config.stop_tokens = in.Tokens("eos_token_id", config.vocab);
-  WEIR_TRY(status);
-  return config;
+  return Parse(json, /*v3_only=*/true);
+}
+absl::StatusOr<DeepseekV3Config> ParseDeepseekMlaConfig(std::string_view json) {
+  return Parse(json, /*v3_only=*/false);
 }
 
 }  // namespace weir::engine

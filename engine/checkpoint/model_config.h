@@ -24,7 +24,14 @@ struct YarnConfig {
   double mscale_all_dim = 0;
 };
 
-// DeepSeek V3 and R1: latent attention, sigmoid router with groups, shared experts.
+enum class RouterKind : uint8_t {
+  kSigmoidBias = 0,    // V3, V3.2: groups by the sum of their two best
+  kSoftmaxGreedy = 1,  // V2-Lite
+  kSoftmaxGroups = 2,  // V2: groups by their best
+};
+
+// DeepSeek V2, V3, R1 and V3.2: latent attention, a router with groups, shared experts, and in V3.2
+// an index that selects which tokens attention reads.
 struct DeepseekV3Config {
   int vocab = 0;
   int hidden = 0;
@@ -41,11 +48,15 @@ struct DeepseekV3Config {
   int experts = 0;    // n_routed_experts
   int shared_experts = 0;
   int experts_per_token = 0;
+  RouterKind router = RouterKind::kSigmoidBias;
   int groups = 1;
   int groups_kept = 1;
   bool normalise = true;  // norm_topk_prob
   double routed_scale = 1;
   double norm_epsilon = 0;
+  int index_heads = 0;  // 0: attention reads every token
+  int index_dim = 0;
+  int index_topk = 0;
   int draft_layers = 0;  // num_nextn_predict_layers, which releases may leave out
   int positions_max = 0;
   double rope_theta = 0;
@@ -55,7 +66,10 @@ struct DeepseekV3Config {
   std::vector<TokenId> stop_tokens;  // eos_token_id
 };
 
+// Accepts "deepseek_v3" alone, the one of these that models run.
 absl::StatusOr<DeepseekV3Config> ParseDeepseekV3Config(std::string_view json);
+// Accepts "deepseek_v2", "deepseek_v3" and "deepseek_v32".
+absl::StatusOr<DeepseekV3Config> ParseDeepseekMlaConfig(std::string_view json);
 
 // `model_type` of a config.json.
 absl::StatusOr<std::string> ParseModelType(std::string_view json);
