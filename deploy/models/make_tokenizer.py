@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tokenizer.json of the stand-in models: byte-level BPE with DeepSeek's pre-tokenizer,
-256 byte tokens, merges learnt from the text below, and every control token that the templates and
-the stream parser know. The result depends on nothing but this file.
+"""Writes the tokenizer.json of the small models: byte-level BPE with DeepSeek's pre-tokenizer, 256
+byte tokens, merges learnt from the text below, and every control token that the templates and the
+stream parser know. With --v41 it has 1024 tokens, V4.1's control tokens among them, and its Engram
+token map is written beside it. The result depends on nothing but this file.
 
-usage: make_tokenizer.py OUT.json
+usage: make_tokenizer.py OUT.json [--v41 TOKEN_MAP.json]
 """
 import json
 import re
 import sys
+import unicodedata
 from collections import Counter
 
-VOCAB_SIZE = 512
+VOCAB_SIZE, VOCAB_SIZE_V41 = 512, 1024
 FRONT = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"]
 BACK = ["<｜System｜>", "<｜fim▁hole｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜User｜>",
         "<｜Assistant｜>", "<|EOT|>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
         "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁outputs▁begin｜>",
         "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
         "<｜tool▁sep｜>", "<think>", "</think>", "｜DSML｜", "<｜latest_reminder｜>", "<｜image｜>"]
+BACK_V41 = ["<｜begin▁sys｜>", "<｜end▁sys｜>", "<｜action｜>", "<｜query｜>", "<｜authority｜>",
+            "<｜domain｜>", "<｜title｜>", "<｜extracted_url｜>", "<｜read_url｜>",
+            "<｜place▁holder▁no▁0｜>"]
 
 TEXT = """
 The river runs through the valley and the weir holds it back until the mill needs the water.
@@ -37,6 +42,24 @@ name string true false parameter invoke calls location city value type object pr
 "name": "get_weather", "arguments": {"location": "Paris", "unit": "celsius"}, "type": "object"
 int main() { return 0; } for (int i = 0; i < size; ++i) { sum += values[i]; } // the end
 one two three four five six seven eight nine ten hundred thousand first second third last next
+"""
+
+TEXT_V41 = TEXT + """
+The user asks for a table of the months and the days in each of them; a short list will do as well.
+Reasoning: first read the request, then look at the tools, then decide whether a call is needed.
+<invoke name="search"> <parameter name="query" string="true">river levels near the old mill</parameter>
+The function returns an error when the input is empty, otherwise it returns the length of the list.
+def add(left, right): return left + right  # a simple example, and a second one follows below
+class Point: def __init__(self, x, y): self.x = x; self.y = y  import json, math, random, sys
+{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+Water boils at one hundred degrees; ice melts at zero. Light travels faster than sound ever could.
+My friend lives in a small house by the sea, where the wind is strong and the evenings are quiet.
+Yesterday we walked through the forest, crossed a bridge, and reached the village before sunset.
+Please translate the following sentence, keep the meaning, and explain the most difficult words.
+Every morning the baker opens his shop early, lights the oven, and waits for the first customers.
+Some people think that money makes life easier, while others believe that time matters much more.
+The history of the city begins with a market on the river; later came walls, towers and churches.
+Students should practise often, ask questions without fear, and learn from the mistakes they make.
 """
 
 WORDS = re.compile(r" ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|[0-9]{1,3}|\s+")
@@ -84,15 +107,37 @@ def learn(words, count):
     return merges
 
 
-def main(out):
+def engram_key(raw):
+    """Under which token texts share an n-gram identity: compatibility forms, accents, case and
+    white space do not count; a piece of a character is itself."""
+    text = raw.decode("utf-8", "replace")
+    if "\ufffd" in text:
+        return raw
+    key = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+    key = "".join(c.lower() for c in key if unicodedata.category(c)[0] != "M")
+    key = re.sub("[ \t\r\n]+", " ", key)
+    return key if key == " " else key.strip() or text
+
+
+def write_token_map(out, texts):
+    classes = {}
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump([classes.setdefault(engram_key(raw), len(classes)) for raw in texts], file)
+        file.write("\n")
+
+
+def main(out, token_map=None):
     alphabet = byte_alphabet()
+    size, back, text = VOCAB_SIZE, BACK, TEXT
+    if token_map:
+        size, back, text = VOCAB_SIZE_V41, BACK + BACK_V41, TEXT_V41
     spell = lambda text: "".join(alphabet[b] for b in text.encode())
-    words = Counter(spell(word) for word in WORDS.findall(TEXT.replace("\n", " ")))
-    merges = learn(words, VOCAB_SIZE - len(FRONT) - 256 - len(BACK))
+    words = Counter(spell(word) for word in WORDS.findall(text.replace("\n", " ")))
+    merges = learn(words, size - len(FRONT) - 256 - len(back))
     tokens = [alphabet[b] for b in range(256)] + [a + b for a, b in merges]
     vocab = {token: i + len(FRONT) for i, token in enumerate(tokens)}
-    ids = list(range(len(FRONT))) + list(range(VOCAB_SIZE - len(BACK), VOCAB_SIZE))
-    assert len(vocab) + len(ids) == VOCAB_SIZE
+    ids = list(range(len(FRONT))) + list(range(size - len(back), size))
+    assert len(vocab) + len(ids) == size
     split = lambda regex: {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated",
                            "invert": False}
     tokenizer = {
@@ -100,7 +145,7 @@ def main(out):
         "added_tokens": [
             {"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
              "normalized": False, "special": i < len(FRONT)}
-            for i, token in zip(ids, FRONT + BACK)],
+            for i, token in zip(ids, FRONT + back)],
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
             split(r"\p{N}{1,3}"),
@@ -120,7 +165,14 @@ def main(out):
     with open(out, "w", encoding="utf-8") as file:
         json.dump(tokenizer, file, ensure_ascii=False, indent=0)
         file.write("\n")
+    if token_map:
+        byte_of = {char: byte for byte, char in alphabet.items()}
+        plain = [bytes(byte_of[char] for char in token) for token in tokens]
+        write_token_map(token_map, [t.encode() for t in FRONT] + plain + [t.encode() for t in back])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) == 4 and sys.argv[2] == "--v41":
+        main(sys.argv[1], sys.argv[3])
+    else:
+        main(sys.argv[1])

@@ -21,6 +21,8 @@
 namespace weir::engine {
 
 inline constexpr int64_t kSizeMax = int64_t{1} << 20;  // of one dimension of a model
+// In all layers together: six tensors each must stay below what a checkpoint may hold.
+inline constexpr int64_t kExpertsMax = int64_t{1} << 17;
 
 class ConfigFields {
  public:

@@ -47,6 +47,9 @@ void ReadExperts(ConfigFields* in, DeepseekV4Shape* c) {
   if (!in->Flag("norm_topk_prob", true)) in->Fail("norm_topk_prob", "is false");
   if (!in->ok()) return;
   RequireMultiple(in, "moe_intermediate_size", c->expert_width, kScaleGroup);
+  if (int64_t{c->layers} * c->experts > kExpertsMax) {
+    in->Fail("n_routed_experts", "asks for more experts than a checkpoint may hold");
+  }
   if (c->experts_per_token > c->experts) {
     in->Fail("num_experts_per_tok", "exceeds n_routed_experts");
   }

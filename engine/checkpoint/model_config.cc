@@ -57,7 +57,9 @@ void ReadRouter(ConfigFields* in, bool v2, DeepseekV3Config* c) {
   ReadRouterKind(in, v2, c);
   in->IntegerOr("moe_layer_freq", 1, 1, 1);
   if (!in->ok()) return;
-  if (c->experts % c->groups != 0) {
+  if (int64_t{c->layers} * c->experts > kExpertsMax) {
+    in->Fail("n_routed_experts", "asks for more experts than a checkpoint may hold");
+  } else if (c->experts % c->groups != 0) {
     in->Fail("n_group", "does not divide n_routed_experts");
   } else if (c->experts_per_token > c->experts / c->groups * c->groups_kept) {
     in->Fail("num_experts_per_tok", "exceeds the experts of topk_group groups");

@@ -83,7 +83,8 @@ absl::Status ReadEntry(const dom::element& entry, std::span<const std::byte> dat
   return absl::OkStatus();
 }
 
-absl::Status CheckNoOverlap(const std::vector<TensorView>& tensors) {
+// Tensors cover the data without overlap or holes, so that a file of another length is noticed.
+absl::Status CheckCover(const std::vector<TensorView>& tensors, std::span<const std::byte> data) {
   std::vector<const TensorView*> order;
   for (const TensorView& tensor : tensors) {
     if (!tensor.bytes.empty()) order.push_back(&tensor);
@@ -91,11 +92,13 @@ absl::Status CheckNoOverlap(const std::vector<TensorView>& tensors) {
   std::sort(order.begin(), order.end(), [](const TensorView* a, const TensorView* b) {
     return a->bytes.data() < b->bytes.data();
   });
-  for (size_t i = 1; i < order.size(); ++i) {
-    if (order[i - 1]->bytes.data() + order[i - 1]->bytes.size() > order[i]->bytes.data()) {
-      return Corrupt(order[i]->name, "data overlaps another tensor's");
-    }
+  const std::byte* end = data.data();
+  for (const TensorView* tensor : order) {
+    if (tensor->bytes.data() < end) return Corrupt(tensor->name, "data overlaps another tensor's");
+    if (tensor->bytes.data() > end) return Corrupt(tensor->name, "a hole lies before the data");
+    end += tensor->bytes.size();
   }
+  if (end != data.data() + data.size()) return Corrupt("bytes after the last tensor's data");
   return absl::OkStatus();
 }
 
@@ -124,7 +127,7 @@ absl::StatusOr<std::vector<TensorView>> ParseSafetensors(std::span<const std::by
     WEIR_TRY(ReadEntry(entry, data, &tensor));
     tensors.push_back(std::move(tensor));
   }
-  WEIR_TRY(CheckNoOverlap(tensors));
+  WEIR_TRY(CheckCover(tensors, data));
   return tensors;
 }
 

@@ -2,7 +2,7 @@
 //
 // The safetensors format: an 8-byte little-endian header length, a JSON header, then tensor bytes.
 // Parsing is pure and trusts nothing: lengths, offsets, shapes and dtypes are checked against each
-// other and against the file, names may not repeat and data may not overlap. Views point into the
+// other and against the file, names may not repeat, and tensors cover the data exactly. Views point into the
 // caller's bytes and need no alignment. Errors name the tensor and are kCorrupt.
 #pragma once
 

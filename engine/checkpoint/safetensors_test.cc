@@ -62,7 +62,9 @@ TEST(Safetensors, RefusesEachBrokenHeaderWithItsReason) {
        "outside"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 8, "do not match"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}})",
-       8, "overlaps"},
+       7, "overlaps"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "hole"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8, "after the last"},
   };
   for (const auto& c : cases) {
     const absl::Status status = StatusOf(File(c.header, c.data));

@@ -8,7 +8,7 @@
 #include "codec/token/tokenizer.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/model/deepseek_v3.h"
-#include "kernels/ref/access.h"
+#include "kernels/ref/formats.h"
 #include "tools/make_checkpoint/fp8_codes.h"
 #include "tools/make_checkpoint/tiny_v3.h"
 

@@ -5,21 +5,18 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <numbers>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/stdx/bytes.h"
-#include "base/stdx/hash.h"
-#include "base/stdx/random.h"
 #include "codec/token/tokenizer.h"
 #include "engine/checkpoint/deepseek_tensors.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_config.h"
 #include "nlohmann/json.hpp"
+#include "tools/make_checkpoint/random_weights.h"
 #include "tools/make_checkpoint/safetensors_writer.h"
 
 namespace weir::tools {
@@ -28,59 +25,8 @@ namespace {
 constexpr int64_t kBlock = 128;
 constexpr size_t kTokenizerBytesMax = size_t{64} << 20;
 
-// Hidden channel 0 is a constant: every embedding has it and no layer writes to it. The head reads
-// it as a per-token bias, which keeps random text printable.
-constexpr float kConstant = 4.0f;
-// In units of logits, once the constant went through the last norm (about 1.5 there).
-constexpr float kControlBias = -16.0f;
-constexpr float kUnprintableBias = -6.0f;
-constexpr float kWordBias = 1.8f;
-constexpr float kSymbolBias = -1.5f;
-constexpr float kEndBias = 1.5f;
-
-class Generator {
- public:
-  Generator(uint64_t seed, const std::string& name)
-      : seed_(seed), stream_(LoadAs<uint64_t>(Sha256(BytesOf(name)).data())) {}
-
-  // Standard normal (Box-Muller).
-  float Next() {
-    const double u = 1.0 - RandomUnit(seed_, stream_, 2 * index_);
-    const double v = RandomUnit(seed_, stream_, 2 * index_ + 1);
-    ++index_;
-    return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
-  }
-  std::vector<float> Draw(int64_t count, float mean, float deviation) {
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = mean + deviation * Next();
-    return values;
-  }
-
- private:
-  const uint64_t seed_;
-  const uint64_t stream_;
-  uint64_t index_ = 0;
-};
-
-bool IsPrintable(std::string_view bytes) {
-  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(),
-                                       [](char c) { return (c >= ' ' && c <= '~') || c == '\n'; });
-}
-
-bool IsWord(std::string_view bytes) {
-  return bytes.size() > 2 && bytes[0] == ' ' &&
-         std::all_of(bytes.begin() + 1, bytes.end(),
-                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
-}
-
-float BiasOf(const codec::Vocab& vocab, TokenId token) {
-  if (token == vocab.eos()) return kEndBias;
-  if (vocab.IsAdded(token)) return kControlBias;
-  const std::string_view bytes = vocab.BytesOf(token);
-  if (!IsPrintable(bytes)) return kUnprintableBias;
-  if (IsWord(bytes)) return kWordBias;
-  return std::any_of(bytes.begin(), bytes.end(), absl::ascii_isalpha) ? 0.0f : kSymbolBias;
-}
+// The constant channel after the last norm.
+constexpr float kNormedConstant = 1.5f;
 
 std::string ConfigJson(const TinyV3Options& o, const codec::Vocab& vocab) {
   nlohmann::ordered_json config = {
@@ -159,7 +105,8 @@ void AddMatrix(const TinyV3Options& o, const codec::Vocab& vocab,
       generator.Draw(rows * cols, 0, gain / std::sqrt(static_cast<float>(cols)));
   if (head) {
     for (int64_t token = 0; token < rows; ++token) {
-      values[static_cast<size_t>(token * cols)] = BiasOf(vocab, static_cast<TokenId>(token)) / 1.5f;
+      values[static_cast<size_t>(token * cols)] =
+          BiasOf(vocab, static_cast<TokenId>(token)) / kNormedConstant;
     }
   }
   if (WritesResidual(tensor.name)) std::fill_n(values.begin(), cols, 0.0f);
@@ -180,7 +127,7 @@ void AddTensor(const TinyV3Options& o, const codec::Vocab& vocab,
     case engine::TensorUse::kTable: {
       std::vector<float> values = generator.Draw(tensor.shape[0] * tensor.shape[1], 0, 1);
       for (int64_t token = 0; token < tensor.shape[0]; ++token) {
-        values[static_cast<size_t>(token * tensor.shape[1])] = kConstant;
+        values[static_cast<size_t>(token * tensor.shape[1])] = kConstantChannel;
       }
       out->AddBf16(tensor.name, tensor.shape, values);
       return;
