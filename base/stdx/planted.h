@@ -34,6 +34,7 @@ enum class Planted : int {
   kSlowTokenizer = 31,        // acceptance self-test: BPE as defined, without tables
   kForgetBorder = 32,         // acceptance self-test: a marker that overlaps a failed one is missed
   kWrongFigure = 40,          // acceptance self-test: inspect reports one byte of KV too many
+  kMapTwice = 41,             // acceptance self-test: a checkpoint's files are mapped twice
 };
 
 extern int g_planted;  // written once before threads start

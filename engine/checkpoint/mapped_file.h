@@ -29,6 +29,9 @@ class MappedFile {
   const std::span<const std::byte> bytes_;
 };
 
+// Takes pages of a mapped file out of this process's memory; reading them again brings them back.
+void DropPages(std::span<const std::byte> bytes);
+
 // The whole file as text, refused beyond `limit` bytes.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t limit);
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/stdx/bytes.h"
+#include "base/stdx/planted.h"
 
 namespace weir::engine {
 namespace {
@@ -99,6 +100,10 @@ absl::Status Weights::AddFile(const std::string& directory, const std::string& f
     std::string name = tensor.name;
     tensors_.emplace(std::move(name), std::move(tensor));
   }
+  if (IsPlanted(Planted::kMapTwice)) {
+    WEIR_ASSIGN(std::unique_ptr<MappedFile> again, MappedFile::Open(path));
+    files_.push_back(std::move(again));
+  }
   files_.push_back(std::move(mapped));
   return absl::OkStatus();
 }
@@ -139,7 +144,12 @@ Sha256Digest Weights::Digest() const {
       text.append(reinterpret_cast<const char*>(tensor->bytes.data()) + at, sample);
     }
   }
+  ReleasePages();
   return Sha256(BytesOf(text));
+}
+
+void Weights::ReleasePages() const {
+  for (const std::unique_ptr<MappedFile>& file : files_) DropPages(file->bytes());
 }
 
 }  // namespace weir::engine

@@ -36,6 +36,10 @@ class Weights {
   // last 64): tells checkpoints apart without reading hundreds of gigabytes.
   Sha256Digest Digest() const;
 
+  // Takes what was read so far out of this process's memory. A backend that keeps weights in its own
+  // tiling would hold them twice otherwise; views stay good.
+  void ReleasePages() const;
+
  private:
   Weights() = default;
 

@@ -79,6 +79,7 @@ absl::StatusOr<std::unique_ptr<DeepseekV3Weights>> DeepseekV3Weights::Load(
     LoadAttention(c, p + "self_attn.", &load, &layer);
     LoadFeedForward(c, i, p + "mlp.", map, &load, &layer);
     WEIR_TRY(weights->arena_.status());
+    checkpoint.ReleasePages();  // the backend has its own copy
   }
   return weights;
 }

@@ -101,7 +101,9 @@ std::optional<kernels::Yarn> YarnOf(const DeepseekV41Config& c) {
 absl::StatusOr<std::unique_ptr<DeepseekV41Weights>> DeepseekV41Weights::Load(
     const DeepseekV41Config& c, std::unique_ptr<Weights> checkpoint,
     const std::vector<int32_t>& token_map, const ExpertMap& map, kernels::Backend* backend) {
-  WEIR_TRY(CheckTensors(*checkpoint, DeepseekV41Tensors(c)));
+  const std::vector<ExpectedTensor> expected = DeepseekV41Tensors(c);
+  WEIR_TRY(CheckTensors(*checkpoint, expected));
+  WEIR_TRY(CheckScales(*checkpoint, expected));
   std::unique_ptr<DeepseekV41Weights> weights(
       new DeepseekV41Weights(std::move(checkpoint), backend));
   const Weights& source = *weights->checkpoint_;
@@ -139,6 +141,7 @@ absl::StatusOr<std::unique_ptr<DeepseekV41Weights>> DeepseekV41Weights::Load(
                   LoadEngram(c.engram, index, p + "engram.", source, backend, &load));
     }
     WEIR_TRY(weights->arena_.status());
+    source.ReleasePages();  // the backend has its own copy
   }
   return weights;
 }

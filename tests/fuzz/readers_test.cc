@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replays the committed corpus, which also covers what fuzzing found, without a fuzzer.
+#include "tests/fuzz/readers.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "engine/checkpoint/mapped_file.h"
-#include "tests/fuzz/readers.h"
 
 namespace {
 
