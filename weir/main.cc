@@ -30,6 +30,17 @@ bool IsSubcommand(const CLI::App& app, const std::string& name) {
   return false;
 }
 
+void AddChat(CLI::App* chat, weir::ChatArgs* args) {
+  chat->add_option("--url", args->url, "Address of the server; a trailing /v1 may be there")
+      ->capture_default_str();
+  chat->add_option("--model", args->model, "Model name; the server's only one if not given");
+  chat->add_option("--system", args->system, "System prompt");
+  chat->add_option("--once", args->once, "Ask this, print the answer, leave");
+  chat->add_option("--api-key", args->api_key, "Sent as a bearer token");
+  chat->add_option("--max-tokens", args->max_tokens, "Limit of the answer");
+  chat->add_option("--temperature", args->temperature, "0 for greedy");
+}
+
 CLI::App* AddInspect(CLI::App* app, weir::InspectArgs* args) {
   CLI::App* inspect = app->add_subcommand("inspect", "Say what a checkpoint holds and needs");
   inspect->description(
@@ -78,14 +89,7 @@ static int RunProgram(int argc, char** argv) {
 
   weir::ChatArgs chat_args;
   CLI::App* chat = app.add_subcommand("chat", "Talk to a running server in the terminal");
-  chat->add_option("--url", chat_args.url, "Address of the server; a trailing /v1 may be there")
-      ->capture_default_str();
-  chat->add_option("--model", chat_args.model, "Model name; the server's only one if not given");
-  chat->add_option("--system", chat_args.system, "System prompt");
-  chat->add_option("--once", chat_args.once, "Ask this, print the answer, leave");
-  chat->add_option("--api-key", chat_args.api_key, "Sent as a bearer token");
-  chat->add_option("--max-tokens", chat_args.max_tokens, "Limit of the answer");
-  chat->add_option("--temperature", chat_args.temperature, "0 for greedy");
+  AddChat(chat, &chat_args);
 
   weir::InspectArgs inspect_args;
   CLI::App* inspect = AddInspect(&app, &inspect_args);
