@@ -79,6 +79,10 @@ class Roles {
     options.role = role;
     options.config.set_peer_address(name);
     options.config.add_routers("mem:router");
+    options.config.set_chunk_rows(8);
+    options.config.set_queue_max(16);
+    options.config.set_lease_ms(30000);
+    options.config.set_retain_max(4);
     options.model_name = "hash";
     options.model = model_;
     options.arenas = arenas_.get();
