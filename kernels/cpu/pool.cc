@@ -55,7 +55,7 @@ std::byte* Team::shared() const { return pool_->scratch_.get(); }
 
 CommandQueue::CommandQueue(ComputePool* pool)
     : pool_(pool), commands_(std::make_unique<Command[]>(kCapacity)) {
-  const absl::MutexLock lock(&pool_->queues_lock_);
+  const std::lock_guard lock(pool_->queues_lock_);
   // Starts level with the others: time it was not there for is not owed to it.
   uint64_t most = 0;
   for (const CommandQueue* other : pool_->queues_) most = std::max(most, other->spent_.load());
@@ -66,7 +66,7 @@ CommandQueue::CommandQueue(ComputePool* pool)
 CommandQueue::~CommandQueue() {
   Wait(pushed_local_);
   {
-    const absl::MutexLock lock(&pool_->queues_lock_);
+    const std::lock_guard lock(pool_->queues_lock_);
     std::erase(pool_->queues_, this);
   }
   // The leader may still be about to wake somebody through this object.
@@ -102,7 +102,7 @@ ComputePool::ComputePool(int threads)
 
 ComputePool::~ComputePool() {
   {
-    const absl::MutexLock lock(&queues_lock_);
+    const std::lock_guard lock(queues_lock_);
     WEIR_CHECK(queues_.empty());
   }
   stopping_.store(true);
@@ -134,7 +134,7 @@ void ComputePool::Lead() {
 bool ComputePool::RunOneCommand(Team* team) {
   CommandQueue* next = nullptr;
   {
-    const absl::MutexLock lock(&queues_lock_);
+    const std::lock_guard lock(queues_lock_);
     for (CommandQueue* queue : queues_) {
       const uint64_t done = queue->done_.load(std::memory_order_relaxed);
       if (queue->pushed_.load(std::memory_order_acquire) == done) continue;

@@ -14,13 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
-
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 
 namespace weir::kernels::cpu {
 
@@ -111,7 +109,7 @@ class ComputePool {
 
   void Lead();
   void Work(int thread);
-  bool RunOneCommand(Team* team) ABSL_LOCKS_EXCLUDED(queues_lock_);
+  bool RunOneCommand(Team* team);
   void RunParts(int64_t count, int64_t grain, Body body, const void* context);
   // Takes parts of the current job until none is left.
   void TakeParts(int thread);
@@ -136,9 +134,9 @@ class ComputePool {
   std::atomic<bool> leader_parked_{false};
   std::atomic<bool> stopping_{false};
 
-  absl::Mutex queues_lock_;
+  std::mutex queues_lock_;
   std::atomic<const CommandQueue*> serving_{nullptr};  // what the leader touches
-  std::vector<CommandQueue*> queues_ ABSL_GUARDED_BY(queues_lock_);
+  std::vector<CommandQueue*> queues_;  // guarded by queues_lock_
   std::vector<std::thread> running_;
 };
 
