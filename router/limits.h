@@ -50,6 +50,11 @@ inline constexpr size_t kInlineBodyBytes = 64 * 1024;
 // Of all bodies that wait for the pool or are on it; more are refused. A single one always fits.
 inline constexpr size_t kPooledBytesMax = size_t{128} << 20;
 
+// Texts of earlier prompts and answers with their ids; the least recently used are forgotten first.
+inline constexpr size_t kPromptHistoryBytesMax = size_t{64} << 20;
+// An answer to a prompt of more tokens is added to them on the pool.
+inline constexpr uint64_t kInlineHistoryTokens = 16 * 1024;
+
 // A stream silent for so long gets a comment, since proxies cut idle connections; looked for this
 // often.
 inline constexpr Duration kKeepAliveSilence = std::chrono::seconds(15);

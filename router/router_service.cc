@@ -468,6 +468,10 @@ void RouterService::AddMetrics() {
   auto connections = m.AddGauge("weir_router_connections", "Open connections of clients");
   auto unaccepted = m.AddCounter("weir_router_accept_failures_total",
                                  "Tries to accept a connection that failed for want of descriptors");
+  auto reused = m.AddCounter("weir_router_prompt_ids_reused_total",
+                             "Prompt tokens known from earlier prompts and answers");
+  auto encoded = m.AddCounter("weir_router_prompt_ids_encoded_total",
+                              "Prompt tokens tokenized anew");
   auto draining = m.AddGauge("weir_router_draining", "1 while a drain is under way");
   first_token_ = m.AddHistogram("weir_router_first_token_seconds",
                                 "From the whole request to its first token",
@@ -482,6 +486,9 @@ void RouterService::AddMetrics() {
     decodes.Set(state.decode_instances);
     connections.Set(static_cast<double>(server_->stats().connections.load()));
     unaccepted.MoveTo(static_cast<double>(server_->stats().accept_failures.load()));
+    const codec::PromptHistory::Counters history = front_->history().counters();
+    reused.MoveTo(static_cast<double>(history.reused_ids));
+    encoded.MoveTo(static_cast<double>(history.encoded_ids));
     draining.Set(draining_ ? 1 : 0);
   });
 }

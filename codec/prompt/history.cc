@@ -179,6 +179,13 @@ std::shared_ptr<const KnownText> PromptHistory::Encode(const Tokenizer& tokenize
   text->marks.back().findable = true;
   size_t known = text->marks.size();
   const Place place = FindLongest(*text, &known);
+  if (place.text != nullptr && known + 1 == text->marks.size() &&
+      place.text->flat.size() == text->flat.size()) {  // the very same
+    *ids = place.text->ids;
+    absl::MutexLock lock(&mutex_);
+    counters_.reused_ids += ids->size();
+    return place.text;
+  }
   if (place.text != nullptr) TakeIds(*place.text, place.mark, known, text.get());
   const size_t reused = text->ids.size();
   EncodeRest(tokenizer, known, ids_max, text.get());
@@ -190,7 +197,7 @@ std::shared_ptr<const KnownText> PromptHistory::Encode(const Tokenizer& tokenize
   counters_.reused_ids += reused;
   counters_.encoded_ids += text->ids.size() - reused;
   Keep(text);
-  if (extends && place.text != text) Drop(place.text.get());
+  if (extends) Drop(place.text.get());
   return text;
 }
 

@@ -111,6 +111,23 @@ TEST(PromptHistory, EmittedIdsAreKept) {
   }
 }
 
+TEST(PromptHistory, TheSameTextIsKeptOnceAndTextsOfOneSizeApart) {
+  PromptHistory history(1 << 20);
+  std::shared_ptr<const KnownText> before;
+  for (const char last : {'a', 'b'}) {
+    Segments segments;
+    Turn(std::string(300, 'x'), &segments);
+    segments.Text(std::string(1, last));
+    Ids ids, again;
+    const auto known = history.Encode(Script(), segments, "", &ids);
+    EXPECT_EQ(ids, Plain(segments));
+    EXPECT_NE(known, before);
+    EXPECT_EQ(history.Encode(Script(), segments, "", &again), known);
+    EXPECT_EQ(again, ids);
+    before = known;
+  }
+}
+
 TEST(PromptHistory, MemoryIsBounded) {
   PromptHistory history(200 << 10);
   Random random(2);

@@ -40,7 +40,8 @@ void LeakSome(size_t tokens) {
 
 }  // namespace
 
-Answer::Answer(Options options) : options_(std::move(options)) {}
+Answer::Answer(Options options)
+    : options_(std::move(options)), remembers_(!options_.known.expired()) {}
 
 void Answer::AddChoice(RequestId request) { choices_.emplace_back().request = request; }
 
@@ -86,6 +87,7 @@ void Answer::Push(int choice, std::span<const TokenId> ids,
     ids = spoilt;
   }
   tokens_ += ids.size();
+  if (remembers_) to.emitted.insert(to.emitted.end(), ids.begin(), ids.end());
   ScoresOf(logprobs, &scores_);
   if (!options_.response->Push(choice, ids, scores_, &out_)) return;
   to.open = false;
@@ -220,7 +222,7 @@ void Answer::Abandon() {
 
 void Answer::End(Reason reason) {
   over_ = true;
-  options_.owner->Ended(*this, reason);
+  options_.owner->Ended(this, reason);
 }
 
 }  // namespace weir::router

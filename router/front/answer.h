@@ -31,7 +31,7 @@ class AnswerOwner {
   // The first byte of the answer's content is about to be sent.
   virtual void FirstToken(const Answer& answer) = 0;
   // The last byte was handed over, or nobody is there to take it (kCancelled).
-  virtual void Ended(const Answer& answer, Reason reason) = 0;
+  virtual void Ended(Answer* answer, Reason reason) = 0;
 };
 
 class Answer : public std::enable_shared_from_this<Answer> {
@@ -45,6 +45,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
     Instant begun;
     std::optional<Gate::Pass> pass;  // keeps a drain waiting
     Span span;  // of the request as far as it is known; recorded where its trace is sampled
+    // What the prompt history knows the prompt as, which may forget it meanwhile; empty if it does
+    // not. Emitted ids are kept only for it.
+    std::weak_ptr<const codec::KnownText> known;
+    uint64_t prompt_tokens = 0;
     AnswerOwner* owner = nullptr;
   };
 
@@ -64,6 +68,11 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   const std::string& request_id() const { return options_.request_id; }
   const Span& span() const { return options_.span; }
+  std::shared_ptr<const codec::KnownText> known() const { return options_.known.lock(); }
+  uint64_t prompt_tokens() const { return options_.prompt_tokens; }
+  size_t choices() const { return choices_.size(); }
+  // The ids of one choice, as the client was shown them; taken away. Empty if nothing is known.
+  std::vector<TokenId> TakeEmitted(size_t choice) { return std::move(choices_[choice].emitted); }
   // Answer tokens of all choices so far.
   uint64_t tokens() const { return tokens_; }
   Instant begun() const { return options_.begun; }
@@ -75,6 +84,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   struct Choice {
     RequestId request;
     bool open = true;
+    std::vector<TokenId> emitted;  // bounded by the answer's length
     // Held back while the client takes nothing; bounded by the answer's length.
     std::vector<TokenId> ids;
     std::vector<pb::TokenLogprob> logprobs;
@@ -92,6 +102,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void End(Reason reason);
 
   Options options_;
+  const bool remembers_;  // emitted ids
   std::vector<Choice> choices_;
   std::string out_;
   std::vector<codec::TokenLogprob> scores_;  // reused

@@ -8,7 +8,9 @@
 
 #include "base/obs/trace.h"
 #include "base/runtime/clock.h"
+#include "base/stdx/bytes.h"
 #include "base/stdx/check.h"
+#include "base/stdx/hash.h"
 #include "codec/dialect/chat.h"
 #include "codec/dialect/completions.h"
 #include "codec/dialect/error_body.h"
@@ -77,24 +79,39 @@ absl::Status UnknownModel(std::string_view asked, std::string_view served) {
                "model");
 }
 
-// Pure; on the loop or on the pool.
+// What a body is read with; goes to the pool with it.
+struct Reading {
+  codec::Api api;
+  codec::RequestLimits limits;
+  std::string model;
+  std::string tenant;
+  std::shared_ptr<const codec::Renderer> renderer;
+  std::shared_ptr<codec::PromptHistory> history;
+  size_t prompt_max;
+};
+
+// On the loop or on the pool; writes to nothing but the history.
 template <class P>
-absl::StatusOr<P> Prepare(codec::Api api, std::string_view body, const codec::RequestLimits& limits,
-                          const std::string& model, const codec::Renderer& renderer,
-                          size_t prompt_max) {
+absl::StatusOr<P> Prepare(const Reading& with, std::string_view body) {
   P prepared;
-  WEIR_ASSIGN(prepared.request, api == codec::Api::kChat ? codec::ParseChat(body, limits)
-                                                         : codec::ParseCompletions(body, limits));
+  codec::ChatRequest& request = prepared.request;
+  WEIR_ASSIGN(request, with.api == codec::Api::kChat ? codec::ParseChat(body, with.limits)
+                                                     : codec::ParseCompletions(body, with.limits));
+  request.tenant = with.tenant;
   // Clients of one model often send none.
-  if (prepared.request.model.empty()) prepared.request.model = model;
-  if (prepared.request.model != model) return UnknownModel(prepared.request.model, model);
-  WEIR_ASSIGN(prepared.prompt, renderer.Render(prepared.request, prompt_max));
+  if (request.model.empty()) request.model = with.model;
+  if (request.model != with.model) return UnknownModel(request.model, with.model);
+  WEIR_ASSIGN(prepared.prompt,
+              with.renderer->Render(request, with.prompt_max, with.history.get()));
   return prepared;
 }
 
 }  // namespace
 
-HttpFront::HttpFront(Options options) : options_(std::move(options)), random_(options_.seed) {
+HttpFront::HttpFront(Options options)
+    : options_(std::move(options)),
+      history_(std::make_shared<codec::PromptHistory>(options_.history_bytes_max)),
+      random_(options_.seed) {
   WEIR_CHECK(options_.backend != nullptr && options_.model.renderer != nullptr);
 }
 
@@ -146,8 +163,8 @@ void HttpFront::Models(const HttpRequest& request, HttpResponder* responder, std
   }
 }
 
-absl::Status HttpFront::Authorise(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) return absl::OkStatus();
+absl::StatusOr<std::string> HttpFront::Authorise(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return std::string();
   std::string_view key;
   if (const std::string* header = FindHeader(request.headers, "authorization")) {
     constexpr std::string_view kBearer = "bearer ";
@@ -162,7 +179,8 @@ absl::Status HttpFront::Authorise(const HttpRequest& request) const {
   }
   bool known = false;
   for (const std::string& allowed : options_.api_keys) known |= SameKey(key, allowed);
-  return known ? absl::OkStatus() : Error(Reason::kNoKey, "the API key is not known here");
+  if (!known) return Error(Reason::kNoKey, "the API key is not known here");
+  return HexOf(Sha256(BytesOf(key)));
 }
 
 void HttpFront::Complete(codec::Api api, HttpRequest request,
@@ -170,28 +188,28 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
   counters_.requests += 1;
   const Instant begun = Now();
   Arrival arrival{request.id, std::move(responder), begun, BeginSpan(api, request, begun)};
-  absl::Status refusal = Authorise(request);
+  absl::StatusOr<std::string> tenant = Authorise(request);
+  absl::Status refusal = tenant.status();
   std::optional<Gate::Pass> pass = gate_.Enter();
   if (refusal.ok() && !pass) refusal = Error(Reason::kNoCapacity, "the server is shutting down");
   if (!refusal.ok()) return Reject(refusal, &arrival);
   // Longer ones are refused before the backend has to hear of them.
   const uint32_t positions = options_.model.positions_max;
   const size_t prompt_max = positions == 0 ? kPositionsDefault : std::min(positions, kPositionsDefault);
+  Reading with{api, options_.limits, options_.model.name, *std::move(tenant),
+               options_.model.renderer, history_, prompt_max};
   if (options_.pool == nullptr || request.body.size() <= kInlineBodyBytes) {
-    Start(Prepare<Prepared>(api, request.body, options_.limits, options_.model.name,
-                            *options_.model.renderer, prompt_max),
-          std::move(arrival), *std::move(pass));
+    Start(Prepare<Prepared>(with, request.body), std::move(arrival), *std::move(pass));
     return;
   }
   const size_t bytes = request.body.size();
   Loop* loop = &arrival.responder->loop();
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   arrival.responder->OnGone([gone] { *gone = true; });
-  Task task = [this, loop, api, bytes, request = std::move(request), arrival, gone,
-               limits = options_.limits, name = options_.model.name, prompt_max,
-               renderer = options_.model.renderer, pass = std::move(pass)]() mutable {
+  Task task = [this, loop, bytes, with = std::move(with), request = std::move(request), arrival,
+               gone, pass = std::move(pass)]() mutable {
     absl::StatusOr<Prepared> prepared = Error(Reason::kCancelled, "the client has left");
-    if (!*gone) prepared = Prepare<Prepared>(api, request.body, limits, name, *renderer, prompt_max);
+    if (!*gone) prepared = Prepare<Prepared>(with, request.body);
     std::string().swap(request.body);
     loop->Post("prepared request",
                [this, bytes, prepared = std::move(prepared), arrival = std::move(arrival),
@@ -242,6 +260,8 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::
   options.span = std::move(arrival.span);
   options.span.attributes[0] = {"weir.prompt_tokens",
                                 static_cast<int64_t>(prepared->prompt.ids.size())};
+  options.known = prepared->prompt.known;
+  options.prompt_tokens = prepared->prompt.ids.size();
   options.prompt_field = request.api == codec::Api::kChat ? "messages" : "prompt";
   options.pass = std::move(pass);
   options.owner = this;
@@ -392,13 +412,30 @@ void HttpFront::EndSpan(Span span, Reason reason) {
   OnSpans({&span, 1});
 }
 
-void HttpFront::Ended(const Answer& answer, Reason reason) {
-  if (!answer.span().context.sampled) return;
-  Span span = answer.span();
-  span.request_id = answer.request_id();
-  span.first_token = answer.first_token();
-  span.attributes[1] = {"weir.answer_tokens", static_cast<int64_t>(answer.tokens())};
+void HttpFront::Ended(Answer* answer, Reason reason) {
+  // What was emitted before a client left may come back as the beginning of its next prompt.
+  if (reason == Reason::kOk || reason == Reason::kCancelled) Remember(answer);
+  if (!answer->span().context.sampled) return;
+  Span span = answer->span();
+  span.request_id = answer->request_id();
+  span.first_token = answer->first_token();
+  span.attributes[1] = {"weir.answer_tokens", static_cast<int64_t>(answer->tokens())};
   EndSpan(std::move(span), reason);
+}
+
+// What was emitted, so that the same text in a later prompt has the same ids.
+void HttpFront::Remember(Answer* answer) {
+  std::shared_ptr<const codec::KnownText> known = answer->known();
+  if (known == nullptr) return;
+  std::vector<std::vector<TokenId>> choices;
+  for (size_t i = 0; i < answer->choices(); ++i) choices.push_back(answer->TakeEmitted(i));
+  Task task = [history = history_, tokenizer = options_.model.renderer->tokenizer(),
+               known = std::move(known), choices = std::move(choices)] {
+    for (const auto& ids : choices) history->AddAnswer(tokenizer->vocab(), known, ids);
+  };
+  if (options_.pool == nullptr || answer->prompt_tokens() <= kInlineHistoryTokens) return task();
+  if (options_.pool->TryRun(std::move(task))) return;
+  WEIR_REACHED("front: pool is full, an answer is forgotten");
 }
 
 void HttpFront::Withdrawn(RequestId request, bool satisfied) {

@@ -21,6 +21,7 @@
 #include "base/runtime/pool.h"
 #include "base/stdx/random.h"
 #include "codec/dialect/request_limits.h"
+#include "codec/prompt/history.h"
 #include "router/fleet/fleet_core.h"
 #include "router/front/answer.h"
 #include "router/front/served_model.h"
@@ -54,6 +55,7 @@ class HttpFront final : public AnswerOwner {
     uint64_t seed = 0;                  // of response ids, and of answers whose client gave no seed
     Pool* pool = nullptr;               // null: everything on the loop
     size_t pooled_bytes_max = kPooledBytesMax;
+    size_t history_bytes_max = kPromptHistoryBytesMax;
     FrontBackend* backend = nullptr;
     // /metrics, /health/* and /debug/state; false where the request asks for none of them.
     std::function<bool(const HttpRequest&, HttpResponder*)> answer_admin;
@@ -84,6 +86,7 @@ class HttpFront final : public AnswerOwner {
   size_t answers() const { return gate_.inside(); }
   size_t choices() const { return slots_.size() - free_.size(); }
   const FrontCounters& counters() const { return counters_; }
+  const codec::PromptHistory& history() const { return *history_; }
 
  private:
   // A request of the core: which answer and which of its choices. The id of a request is its slot
@@ -108,7 +111,9 @@ class HttpFront final : public AnswerOwner {
   Span BeginSpan(codec::Api api, const HttpRequest& request, Instant begun);
   void EndSpan(Span span, Reason reason);
   void Models(const HttpRequest& request, HttpResponder* responder, std::string_view id);
-  absl::Status Authorise(const HttpRequest& request) const;
+  // Whose request it is; nobody's where there are no keys.
+  absl::StatusOr<std::string> Authorise(const HttpRequest& request) const;
+  void Remember(Answer* answer);
   pb::Sampling SamplingFor(const codec::ChatRequest& request, uint64_t seed) const;
   std::string NewResponseId();
   RequestId TakeSlot(const std::shared_ptr<Answer>& answer, int choice);
@@ -118,9 +123,10 @@ class HttpFront final : public AnswerOwner {
 
   void Withdrawn(RequestId request, bool satisfied) override;
   void FirstToken(const Answer& answer) override;
-  void Ended(const Answer& answer, Reason reason) override;
+  void Ended(Answer* answer, Reason reason) override;
 
   Options options_;
+  const std::shared_ptr<codec::PromptHistory> history_;  // shared with the pool
   Random random_;
   Gate gate_;
   std::vector<Slot> slots_;

@@ -40,8 +40,7 @@ class HttpFrontTest : public ::testing::Test {
     options.model.name = "toy";
     options.model.created = 1700000000;
     options.model.positions_max = 4096;
-    options.model.renderer =
-        codec::Renderer::WithoutChat(codec::Tokenizer::IdsOnly(1000, 0, 1), 1000);
+    options.model.renderer = renderer_;
     options.model.stop_tokens = {1};
     options.api_keys = std::move(keys);
     options.pool = pool;
@@ -80,6 +79,8 @@ class HttpFrontTest : public ::testing::Test {
     front_->OnClose(close);
   }
 
+  std::shared_ptr<const codec::Renderer> renderer_ =
+      codec::Renderer::WithoutChat(codec::Tokenizer::IdsOnly(1000, 0, 1), 1000);
   Loop loop_;
   Backend backend_;
   std::unique_ptr<HttpFront> front_;
@@ -335,6 +336,81 @@ TEST_F(HttpFrontTest, PromptsBeyondTheModelAreRefusedAtOnce) {
   EXPECT_EQ(error.at("param"), "prompt");
   EXPECT_NE(error.at("message").get<std::string>().find("more than 4096 tokens"), std::string::npos);
   EXPECT_TRUE(backend_.asked.empty());
+}
+
+class ConversationTest : public HttpFrontTest {
+ protected:
+  ConversationTest() {
+    renderer_ =
+        *codec::Renderer::Create(script_, codec::TemplateKind::kV41, script_->vocab().size());
+    Open({"one", "two"});
+  }
+
+  // Later turns follow an answer of the model's. What the backend was asked.
+  std::vector<TokenId> Ask(const std::string& answer, std::string key,
+                           const std::string& user = "") {
+    Json body = {{"user", user}, {"thinking", {{"type", "disabled"}}}};
+    body["messages"] = {{{"role", "user"}, {"content", std::string(100, 'q')}}};
+    if (!answer.empty()) {
+      body["messages"].push_back({{"role", "assistant"}, {"content", answer}});
+      body["messages"].push_back({{"role", "user"}, {"content", "And again?"}});
+    }
+    client_ = Send("POST", "/v1/chat/completions", body.dump(),
+                   {{"authorization", "Bearer " + std::move(key)}});
+    return backend_.asked.empty() ? std::vector<TokenId>() : backend_.asked.back().prompt;
+  }
+  // In a way that the tokenizer would not choose.
+  std::vector<TokenId> Letters(std::string_view word) {
+    std::vector<TokenId> ids;
+    for (const char c : word) script_->Encode(std::string_view(&c, 1), &ids);
+    return ids;
+  }
+  void Answer(const std::vector<TokenId>& ids) {
+    Deliver(backend_.asked.size() - 1, 0, ids);
+    Close(backend_.asked.size() - 1, pb::FINISH_REASON_STOP);
+  }
+
+  std::shared_ptr<const codec::Tokenizer> script_ =
+      *codec::Tokenizer::FromFile("deploy/models/script/tokenizer.json");
+  std::shared_ptr<MemoryResponder> client_;
+};
+
+bool StartsWith(const std::vector<TokenId>& ids, const std::vector<TokenId>& with) {
+  return ids.size() > with.size() && std::equal(with.begin(), with.end(), ids.begin());
+}
+
+TEST_F(ConversationTest, LaterTurnsHaveTheIdsThatWereEmitted) {
+  std::vector<TokenId> first = Ask("", "one");
+  std::vector<TokenId> answer = Letters("hello");
+  answer.push_back(*script_->vocab().eos());
+  Answer(answer);
+  first.insert(first.end(), answer.begin(), answer.end());
+  const std::vector<TokenId> second = Ask("hello", "one");
+  EXPECT_TRUE(StartsWith(second, first));
+  // Nobody else's prompt says what this client was told.
+  const std::vector<TokenId> other = Ask("hello", "two");
+  EXPECT_FALSE(StartsWith(other, first));
+  EXPECT_EQ(Ask("hello", "one", "another user"), other);
+  EXPECT_EQ(script_->Decode(other), script_->Decode(second));
+}
+
+TEST_F(ConversationTest, WhatAClientSawBeforeItLeftCounts) {
+  std::vector<TokenId> first = Ask("", "one");
+  const std::vector<TokenId> begun = Letters("hel");
+  Deliver(0, 0, begun);
+  client_->Leave();
+  first.insert(first.end(), begun.begin(), begun.end());
+  EXPECT_TRUE(StartsWith(Ask("hel", "one"), first));
+}
+
+TEST_F(ConversationTest, FailedAnswersAndEqualPromptsChangeNothing) {
+  const std::vector<TokenId> first = Ask("", "one");
+  EXPECT_EQ(Ask("", "one"), first);
+  Deliver(0, 0, Letters("hello"));
+  Close(0, pb::FINISH_REASON_FAILED, Error(Reason::kPeerLost, "engine lost"));
+  Answer(Letters("water"));
+  EXPECT_EQ(Ask("hello", "one"), Ask("hello", "two"));
+  EXPECT_NE(Ask("water", "one"), Ask("water", "two"));
 }
 
 TEST_F(HttpFrontTest, SilentStreamsGetComments) {
