@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tokenizer.json of the small models: byte-level BPE with DeepSeek's pre-tokenizer, 256
 byte tokens, merges learnt from the text below, and every control token that the templates and the
-stream parser know. With --v41 it has 1024 tokens, V4.1's control tokens among them, and its Engram
-token map is written beside it. The result depends on nothing but this file.
+stream parser know. With --v41 it has 1024 tokens, V4.1's control tokens among them. The result
+depends on nothing but this file.
 
-usage: make_tokenizer.py OUT.json [--v41 TOKEN_MAP.json]
+usage: make_tokenizer.py OUT.json [--v41]
 """
 import json
 import re
 import sys
-import unicodedata
 from collections import Counter
 
 VOCAB_SIZE, VOCAB_SIZE_V41 = 512, 1024
@@ -107,29 +106,10 @@ def learn(words, count):
     return merges
 
 
-def engram_key(raw):
-    """Under which token texts share an n-gram identity: compatibility forms, accents, case and
-    white space do not count; a piece of a character is itself."""
-    text = raw.decode("utf-8", "replace")
-    if "\ufffd" in text:
-        return raw
-    key = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-    key = "".join(c.lower() for c in key if unicodedata.category(c)[0] != "M")
-    key = re.sub("[ \t\r\n]+", " ", key)
-    return key if key == " " else key.strip() or text
-
-
-def write_token_map(out, texts):
-    classes = {}
-    with open(out, "w", encoding="utf-8") as file:
-        json.dump([classes.setdefault(engram_key(raw), len(classes)) for raw in texts], file)
-        file.write("\n")
-
-
-def main(out, token_map=None):
+def main(out, v41=False):
     alphabet = byte_alphabet()
     size, back, text = VOCAB_SIZE, BACK, TEXT
-    if token_map:
+    if v41:
         size, back, text = VOCAB_SIZE_V41, BACK + BACK_V41, TEXT_V41
     spell = lambda text: "".join(alphabet[b] for b in text.encode())
     words = Counter(spell(word) for word in WORDS.findall(text.replace("\n", " ")))
@@ -165,14 +145,7 @@ def main(out, token_map=None):
     with open(out, "w", encoding="utf-8") as file:
         json.dump(tokenizer, file, ensure_ascii=False, indent=0)
         file.write("\n")
-    if token_map:
-        byte_of = {char: byte for byte, char in alphabet.items()}
-        plain = [bytes(byte_of[char] for char in token) for token in tokens]
-        write_token_map(token_map, [t.encode() for t in FRONT] + plain + [t.encode() for t in back])
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4 and sys.argv[2] == "--v41":
-        main(sys.argv[1], sys.argv[3])
-    else:
-        main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] == ["--v41"])

@@ -32,7 +32,6 @@ class TinyV41Test : public ::testing::Test {
     tools::TinyV41Options options;
     options.out = (dir_ / name).string();
     options.tokenizer = std::string(kSource) + "/tokenizer.json";
-    options.token_map = std::string(kSource) + "/token_map.json";
     options.seed = seed;
     const absl::Status status = tools::MakeTinyV41(options);
     EXPECT_TRUE(status.ok()) << status;

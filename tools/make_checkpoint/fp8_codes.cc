@@ -9,19 +9,6 @@
 namespace weir::tools {
 namespace {
 
-constexpr int kCodes = 127;  // 0x00 to 0x7e; 0x7f is NaN
-
-std::array<double, kCodes> MakeMagnitudes() {
-  std::array<double, kCodes> values{};
-  for (int code = 0; code < kCodes; ++code) {
-    const int exponent = code >> 3;
-    const double mantissa = (code & 7) / 8.0;
-    values[static_cast<size_t>(code)] =
-        exponent == 0 ? std::ldexp(mantissa, -6) : std::ldexp(1.0 + mantissa, exponent - 7);
-  }
-  return values;
-}
-
 // Index of the nearest of ascending magnitudes, ties to the even index.
 template <size_t kCount>
 int NearestCode(const std::array<double, kCount>& magnitudes, double value) {
@@ -38,9 +25,17 @@ int NearestCode(const std::array<double, kCount>& magnitudes, double value) {
 
 }  // namespace
 
+// Codes of one exponent are evenly spaced, and follow those of the exponent below.
 uint8_t E4m3Code(double value) {
-  static const std::array<double, kCodes> kMagnitudes = MakeMagnitudes();
-  return static_cast<uint8_t>(NearestCode(kMagnitudes, value) | (std::signbit(value) ? 0x80 : 0));
+  constexpr double kMost = 448;
+  constexpr int kLowestExponent = -6;
+  const double magnitude = std::min(std::abs(value), kMost);
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);  // magnitude lies in [2^(exponent - 1), 2^exponent)
+  const int above = magnitude == 0 ? 0 : std::max(exponent - 1 - kLowestExponent, 0);
+  const double eighths = std::nearbyint(std::ldexp(magnitude, 3 - kLowestExponent - above));
+  const int code = above * 8 + static_cast<int>(eighths);
+  return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
 }
 
 uint8_t E2m1Code(double value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// weir_make_checkpoint --family v41 --out DIR --tokenizer FILE --token-map FILE writes a small
+// weir_make_checkpoint --family v41 --out DIR --tokenizer FILE writes a small
 // checkpoint from a seed; with --config FILE --out DIR it has the shape of that config.json. Exit 0
 // when it is written, 2 with one line of reason otherwise.
 #include <CLI/CLI.hpp>
@@ -25,7 +25,6 @@ int main(int argc, char** argv) {
       app.add_option("--config", config_file, "config.json of any V3 or V4.1 shape; no tokenizer");
   app.add_option("--tokenizer", v3.tokenizer, "tokenizer.json to copy; sizes the vocabulary")
       ->excludes(config);
-  app.add_option("--token-map", v41.token_map, "v41: token_map.json to copy");
   app.add_option("--seed", v3.seed, "which random weights")->capture_default_str();
   app.add_option("--hidden", v3.hidden, "hidden_size")->capture_default_str();
   app.add_option("--layers", v3.layers, "v3: num_hidden_layers")->capture_default_str();

@@ -74,12 +74,6 @@ absl::Status WriteWeights(const std::vector<ExpectedTensor>& tensors, const std:
   return writer.Write(out + "/model.safetensors");
 }
 
-std::string TokenMap(int vocab, int classes) {
-  std::string text = "[";
-  for (int id = 0; id < vocab; ++id) absl::StrAppend(&text, id == 0 ? "" : ",", id % classes);
-  return text + "]\n";
-}
-
 }  // namespace
 
 absl::Status MakeRandomCheckpoint(const std::string& config_file, const std::string& out,
@@ -92,9 +86,6 @@ absl::Status MakeRandomCheckpoint(const std::string& config_file, const std::str
   if (type == "deepseek_v41") {
     WEIR_ASSIGN(const engine::DeepseekV41Config c, engine::ParseDeepseekV41Config(json));
     WEIR_TRY(WriteWeights(engine::DeepseekV41Tensors(c), out, seed));
-    if (!c.engram.empty()) {
-      WEIR_TRY(WriteFile(out + "/token_map.json", TokenMap(c.vocab, c.engram.compressed_vocab)));
-    }
   } else {
     WEIR_ASSIGN(const engine::DeepseekV3Config c, engine::ParseDeepseekV3Config(json));
     WEIR_TRY(WriteWeights(engine::DeepseekV3Tensors(c), out, seed));

@@ -2,8 +2,8 @@
 //
 // Random weights for any V3 or V4.1 configuration, in the released form. Every number comes from
 // integers alone, so that a seed gives the same bytes on every machine and outside truth can be
-// kept for it. V4.1's token map is id modulo the number of classes. Blocks on the disk; errors name
-// the field or file at fault.
+// kept for it. A tokenizer is the caller's business. Blocks on the disk; errors name the field or
+// file at fault.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace weir::tools {
 
-// Writes config.json, model.safetensors and, for V4.1, token_map.json.
+// Writes config.json and model.safetensors.
 absl::Status MakeRandomCheckpoint(const std::string& config_file, const std::string& out,
                                   uint64_t seed);
 

@@ -12,6 +12,7 @@
 #include "base/stdx/bytes.h"
 #include "codec/token/tokenizer.h"
 #include "engine/checkpoint/deepseek_tensors.h"
+#include "engine/checkpoint/engram_token_map.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tools/make_checkpoint/random_weights.h"
@@ -29,6 +30,7 @@ constexpr size_t kTextBytesMax = size_t{64} << 20;
 constexpr int kNgramTokens = 500;  // engram_vocab_size: primes from here on
 constexpr int kNgramHeads = 2;
 constexpr int kNgramMax = 4;
+constexpr TokenId kPadToken = 2;
 // The constant channel after the last norm.
 constexpr float kNormedConstant = 1.5f;
 
@@ -115,7 +117,7 @@ ordered_json TextConfig(const TinyV41Options& o, const codec::Vocab& vocab, int 
           {"engram_vocab_size", kNgramTokens},
           {"engram_n_heads", kNgramHeads},
           {"engram_head_dim", 32},
-          {"engram_pad_token_id", 2},
+          {"engram_pad_token_id", kPadToken},
           {"engram_compressed_vocab_size", classes},
           {"num_nextn_predict_layers", 3},
           {"dspark_block_size", 5},
@@ -132,7 +134,7 @@ std::string ConfigJson(const TinyV41Options& o, const codec::Vocab& vocab, int c
                                {"dtype", "bfloat16"},
                                {"bos_token_id", vocab.bos().value_or(0)},
                                {"eos_token_id", vocab.eos().value_or(1)},
-                               {"pad_token_id", 2},
+                               {"pad_token_id", kPadToken},
                                {"image_token_id", IdOf(vocab, "<｜image｜>", 0)},
                                {"quantization_config",
                                 {{"quant_method", "fp8"},
@@ -154,22 +156,6 @@ std::string ConfigJson(const TinyV41Options& o, const codec::Vocab& vocab, int c
                                  {"min_pixels", 7056},
                                  {"max_wh_ratio", nullptr}}}};
   return config.dump(1) + "\n";
-}
-
-absl::StatusOr<int> ClassesOf(const std::string& path, const std::string& json, size_t vocab) {
-  const auto map = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-  int64_t classes = 0;
-  const bool good = map.is_array() && map.size() == vocab &&
-                    std::all_of(map.begin(), map.end(), [&classes](const nlohmann::json& entry) {
-                      if (!entry.is_number_unsigned()) return false;
-                      classes = std::max(classes, entry.get<int64_t>() + 1);
-                      return classes <= 1 << 24;
-                    });
-  if (!good) {
-    return Error(Reason::kBadField, absl::StrCat(path, ": needs one class for each token"),
-                 "token_map");
-  }
-  return static_cast<int>(classes);
 }
 
 bool EndsWith(const std::string& name, std::string_view suffix) {
@@ -250,12 +236,12 @@ void AddTensor(const TinyV41Options& o, const codec::Vocab& vocab, const Expecte
 absl::Status MakeTinyV41(const TinyV41Options& options) {
   WEIR_ASSIGN(const std::string tokenizer_json,
               engine::ReadTextFile(options.tokenizer, kTextBytesMax));
-  WEIR_ASSIGN(const std::string map_json, engine::ReadTextFile(options.token_map, kTextBytesMax));
   WEIR_ASSIGN(const std::shared_ptr<const codec::Tokenizer> tokenizer,
               codec::Tokenizer::FromJson(tokenizer_json));
   const codec::Vocab& vocab = tokenizer->vocab();
-  WEIR_ASSIGN(const int classes,
-              ClassesOf(options.token_map, map_json, static_cast<size_t>(vocab.size())));
+  const std::vector<int32_t> map =
+      engine::EngramTokenMap(vocab, static_cast<size_t>(vocab.size()), kPadToken);
+  const int classes = *std::max_element(map.begin(), map.end()) + 1;
   const std::string config_json = ConfigJson(options, vocab, classes);
   WEIR_ASSIGN(const engine::DeepseekV41Config config, engine::ParseDeepseekV41Config(config_json));
 
@@ -271,7 +257,6 @@ absl::Status MakeTinyV41(const TinyV41Options& options) {
   // The configuration comes last: a directory that has one is complete.
   WEIR_TRY(writer.Write(options.out + "/model.safetensors"));
   WEIR_TRY(WriteFile(options.out + "/tokenizer.json", tokenizer_json));
-  WEIR_TRY(WriteFile(options.out + "/token_map.json", map_json));
   return WriteFile(options.out + "/config.json", config_json);
 }
 

@@ -16,7 +16,6 @@ namespace weir::tools {
 struct TinyV41Options {
   std::string out;        // directory; made if absent
   std::string tokenizer;  // tokenizer.json, copied; sizes the vocabulary
-  std::string token_map;  // token_map.json, copied: the n-gram class of every token
   uint64_t seed = 1;
   int hidden = 128;
   int experts = 8;
