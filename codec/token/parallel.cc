@@ -1,9 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/token/parallel.h"
 
-#include <cstring>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 namespace weir::codec {
+namespace {
+
+// Puts parts together in their order while others are still being encoded, so that fresh memory is
+// touched once, by the result: what parts are encoded into stays in a processor's cache and serves
+// the next ones. Whoever finishes the next part appends it and all that wait behind it; nobody
+// waits for that.
+class Joiner {
+ public:
+  explicit Joiner(std::vector<TokenId>* out) : out_(out) {}
+
+  std::vector<TokenId> TakeScratch() {
+    absl::MutexLock lock(&mutex_);
+    if (free_.empty()) return {};
+    std::vector<TokenId> scratch = std::move(free_.back());
+    free_.pop_back();
+    return scratch;
+  }
+
+  void Give(size_t part, std::vector<TokenId> ids) {
+    mutex_.Lock();
+    waiting_.emplace(part, std::move(ids));
+    while (!joining_ && !waiting_.empty() && waiting_.begin()->first == next_) {
+      std::vector<TokenId> first = std::move(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+      joining_ = true;
+      mutex_.Unlock();
+      out_->insert(out_->end(), first.begin(), first.end());
+      first.clear();
+      mutex_.Lock();
+      joining_ = false;
+      ++next_;
+      free_.push_back(std::move(first));
+    }
+    mutex_.Unlock();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<size_t, std::vector<TokenId>> waiting_ ABSL_GUARDED_BY(mutex_);  // by their part
+  std::vector<std::vector<TokenId>> free_ ABSL_GUARDED_BY(mutex_);
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;      // part to be appended
+  bool joining_ ABSL_GUARDED_BY(mutex_) = false;  // by a thread, whose `out_` then is
+  std::vector<TokenId>* const out_;
+};
+
+}  // namespace
 
 std::vector<size_t> PartEnds(const Tokenizer& tokenizer, std::string_view text,
                              size_t part_bytes) {
@@ -21,19 +71,15 @@ void EncodeInParallel(const Tokenizer& tokenizer, std::string_view text, RunJobs
                       std::vector<TokenId>* out, size_t part_bytes) {
   const std::vector<size_t> ends = PartEnds(tokenizer, text, part_bytes);
   if (ends.size() < 2) return tokenizer.Encode(text, out);
-  std::vector<std::vector<TokenId>> parts(ends.size());
+  // A longer list grows by itself; what is never written costs nothing.
+  out->reserve(out->size() + text.size() / 3);
+  Joiner joiner(out);
   run(ends.size(), [&](size_t i) {
     const size_t from = i == 0 ? 0 : ends[i - 1];
-    tokenizer.Encode(text.substr(from, ends[i] - from), &parts[i]);
+    std::vector<TokenId> ids = joiner.TakeScratch();
+    tokenizer.Encode(text.substr(from, ends[i] - from), &ids);
+    joiner.Give(i, std::move(ids));
   });
-  size_t at = out->size();
-  size_t total = at;
-  for (const auto& part : parts) total += part.size();
-  out->resize(total);
-  for (const auto& part : parts) {
-    if (!part.empty()) std::memcpy(out->data() + at, part.data(), part.size() * sizeof(TokenId));
-    at += part.size();
-  }
 }
 
 }  // namespace weir::codec

@@ -23,7 +23,8 @@ using RunJobs = absl::FunctionRef<void(size_t count, absl::FunctionRef<void(size
 // the last at a safe cut. Text that cannot be cut is one part.
 std::vector<size_t> PartEnds(const Tokenizer& tokenizer, std::string_view text, size_t part_bytes);
 
-inline constexpr size_t kPartBytes = 64 << 10;
+// So small that what a part is encoded into stays in the cache of the thread that does it.
+inline constexpr size_t kPartBytes = 32 << 10;
 
 // Appends the ids of `text`. Texts of one part are encoded by the caller alone.
 void EncodeInParallel(const Tokenizer& tokenizer, std::string_view text, RunJobs run,

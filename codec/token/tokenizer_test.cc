@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/stdx/random.h"
 #include "base/stdx/status.h"
 #include "codec/token/parallel.h"
@@ -105,7 +108,9 @@ TEST(Tokenizer, StopsSoonAfterItHasMoreThanAsked) {
       tokenizer->Encode(text, &some, most);
       EXPECT_GT(some.size(), most);
       EXPECT_LE(some.size(), whole.size());
-      if (most == 10) EXPECT_LT(some.size(), 4096u) << path;
+      if (most == 10) {
+        EXPECT_LT(some.size(), 4096u) << path;
+      }
     }
     std::vector<TokenId> all;
     tokenizer->Encode(text, &all, whole.size());
@@ -183,11 +188,24 @@ TEST(Tokenizer, PartsTogetherAreTheWhole) {
   const auto backwards = [](size_t count, absl::FunctionRef<void(size_t)> job) {
     for (size_t i = count; i > 0; --i) job(i - 1);
   };
+  const auto at_once = [](size_t count, absl::FunctionRef<void(size_t)> job) {
+    std::atomic<size_t> next{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        for (size_t part = next++; part < count; part = next++) job(part);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
   for (const auto& loaded : {tokenizer, Load(kPlain)}) {
     const auto whole = Encode(*loaded, text);
     for (const size_t part : {1, 2, 10, 100, 5000, 30000}) {
       std::vector<TokenId> ids = {7};
       EncodeInParallel(*loaded, text, backwards, &ids, part);
+      ASSERT_EQ(std::vector<TokenId>(ids.begin() + 1, ids.end()), whole) << part;
+      ids.resize(1);
+      EncodeInParallel(*loaded, text, at_once, &ids, part);
       ASSERT_EQ(std::vector<TokenId>(ids.begin() + 1, ids.end()), whole) << part;
     }
   }
