@@ -26,6 +26,7 @@ struct StreamParser::State {
   State(std::shared_ptr<const Tokenizer> tokenizer_in, const StreamParserOptions& options)
       : tokenizer(std::move(tokenizer_in)), stages(BuildStages(options)) {
     Enter(FirstStage(options));
+    keeping = options.start == AnswerStart::kToolCalls && stage != Stage::kContent;
     trimming = options.start == AnswerStart::kContent || options.start == AnswerStart::kReasoning;
   }
 
@@ -44,6 +45,10 @@ struct StreamParser::State {
   void Advance(size_t marker, char c);
   const Marker* TakeByte(char c, size_t* size);
   size_t HeldBack() const;
+  void Forget() {
+    keeping = false;
+    kept.clear();
+  }
   void Apply(const Marker& marker, StreamEvents* out);
   void Claim(std::string_view text, StreamEvents* out);
   void Emit(StreamEventKind kind, std::string_view text, StreamEvents* out);
@@ -64,6 +69,9 @@ struct StreamParser::State {
   std::string pending;         // well-formed text not yet settled
   std::string character;       // the beginning of a character, at most 3 bytes
   std::string scratch;
+  // An answer that had to be a call and is none yet: its text, in case it never comes to one.
+  bool keeping = false;
+  std::string kept;
   // What was found.
   std::string name;
   int calls = 0;
@@ -109,6 +117,7 @@ void StreamParser::State::TakeBytes(std::string_view bytes, StreamEvents* out) {
 
 void StreamParser::State::TakeText(std::string_view text, StreamEvents* out) {
   if (text.empty() || stopped) return;
+  if (keeping) kept += text;
   size_t at = pending.size();  // bytes before it were looked at
   pending += text;
   size_t settled = 0;
@@ -192,6 +201,7 @@ void StreamParser::State::Apply(const Marker& marker, StreamEvents* out) {
       break;
     case Step::kBeginCall:
       ++calls;
+      Forget();
       first_parameter = true;
       out->events.push_back({StreamEventKind::kToolBegin, calls - 1,
                              static_cast<uint32_t>(out->text.size()),
@@ -219,6 +229,7 @@ void StreamParser::State::Apply(const Marker& marker, StreamEvents* out) {
   }
   trimming = marker.trims;
   Enter(marker.next);
+  if (stage == Stage::kDone) Forget();
 }
 
 // Text that no marker took.
@@ -285,7 +296,15 @@ void StreamParser::Finish(StreamEvents* out) {
   if (state.stopped) return;
   // A character that never was completed is dropped; an unfinished marker was text after all.
   if (!state.character.empty()) WEIR_REACHED("stream: the answer ends inside a character");
-  state.Claim(state.pending, out);
+  if (state.keeping) {
+    if (!state.kept.empty()) {
+      WEIR_REACHED("stream: a forced call never came");
+      state.Emit(StreamEventKind::kContent, state.kept, out);
+    }
+    state.Forget();
+  } else {
+    state.Claim(state.pending, out);
+  }
   state.pending.clear();
 }
 

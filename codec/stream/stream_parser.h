@@ -3,7 +3,8 @@
 // Token ids of an answer to events: text, reasoning, tool calls. One parser per choice, used by one
 // thread, never blocking; it can stop and go on after any token, and the events joined are the same
 // for every way of cutting the ids into calls. Text is held back only while it may still turn out to
-// be a marker, a stop string or part of a character. Malformed markup is passed on, not repaired.
+// be a marker, a stop string or part of a character. Malformed markup is passed on, not repaired. An
+// answer that had to be a tool call and ends before the name of one is complete is content after all.
 #pragma once
 
 #include <array>

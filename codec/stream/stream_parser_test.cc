@@ -210,6 +210,21 @@ TEST(StreamParser, ForcedCallStartsInside) {
             Called(Content(""), {{"f", "{}"}}));
 }
 
+TEST(StreamParser, ForcedCallThatNeverComesIsContent) {
+  const auto forced = Options(AnswerStart::kToolCalls, kDsml);
+  for (const char* text :
+       {"I would rather not.", "<｜DSML｜ invoke name=\"get_wea", "<｜DSML", "é <"}) {
+    EXPECT_EQ(ParseEveryWay(forced, text), Content(text));
+  }
+  EXPECT_EQ(ParseEveryWay(Options(AnswerStart::kToolCalls, ToolSyntax::kV31Tokens),
+                          "<｜tool▁call▁begin｜>f"),
+            Content("<｜tool▁call▁begin｜>f"));
+  // With a name it is a call, whatever is missing of it; a closed block without one is an answer.
+  EXPECT_EQ(ParseEveryWay(forced, "well <｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a"),
+            Called(Content(""), {{"f", "{\"a"}}));
+  EXPECT_EQ(ParseEveryWay(forced, "</｜DSML｜ calls>"), Content(""));
+}
+
 TEST(StreamParser, ToolTokensOfV31AndV3) {
   EXPECT_EQ(
       ParseEveryWay(Options(kThinking, ToolSyntax::kV31Tokens),
