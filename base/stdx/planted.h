@@ -35,6 +35,11 @@ enum class Planted : int {
   kForgetBorder = 32,         // acceptance self-test: a marker that overlaps a failed one is missed
   kWrongFigure = 40,          // acceptance self-test: inspect reports one byte of KV too many
   kMapTwice = 41,             // acceptance self-test: a checkpoint's files are mapped twice
+  kServeUnchecked = 50,       // acceptance self-test: stored blocks are not compared with key and checksum
+  kEraseForgets = 51,         // acceptance self-test: an erased domain comes back with a restart
+  kEvictParents = 52,         // acceptance self-test: the head of a chain is evicted first
+  kCopyTwice = 53,            // acceptance self-test: the host tier copies every block twice
+  kFatIndex = 54,             // acceptance self-test: a run takes twice the memory in the index
 };
 
 extern int g_planted;  // written once before threads start
