@@ -6,6 +6,7 @@
 
 #include "base/stdx/status.h"
 #include "codec/template/control_tokens.h"
+#include "codec/template/response_format.h"
 
 namespace weir::codec {
 namespace {
@@ -102,10 +103,14 @@ class V3Template final : public Template {
       first = false;
       out->Text(text);
     }
-    if (!is_v31() || conversation.tools.empty()) return;
+    if (is_v31() && !conversation.tools.empty()) AddTools(conversation.tools, out);
+    out->Text(ResponseFormatOf(conversation.constraint));
+  }
+
+  void AddTools(const std::vector<ToolDef>& tools, Segments* out) const {
     out->Text("\n\n");
     out->Text(kToolsHead);
-    for (const ToolDef& tool : conversation.tools) {
+    for (const ToolDef& tool : tools) {
       out->Text("\n### " + tool.name + "\nDescription: " + tool.description +
                 "\n\nParameters: " + tool.parameters + "\n");
     }

@@ -9,6 +9,7 @@
 #include "base/stdx/status.h"
 #include "codec/conversation/json_text.h"
 #include "codec/template/control_tokens.h"
+#include "codec/template/response_format.h"
 
 namespace weir::codec {
 namespace {
@@ -52,8 +53,6 @@ constexpr std::string_view kToolsHead4 =
 constexpr std::string_view kToolsTail =
     "\n\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool "
     "calls.\n";
-constexpr std::string_view kFormatHead =
-    "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
 constexpr std::string_view kEffortA =
     "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n"
     "You MUST be very thorough in your thinking and comprehensively decompose the problem to "
@@ -194,7 +193,7 @@ class V4Template final : public Template {
       messages.push_back(message);
       if (message.author == Author::kSystem && !is_v41()) messages.back().author = Author::kUser;
     }
-    const bool json = conversation.constraint.kind == ConstraintKind::kJsonObject;
+    const bool json = conversation.constraint.kind != ConstraintKind::kNone;
     if (!system.empty() || !conversation.tools.empty() || json) {
       messages.insert(messages.begin(), SystemOf(std::move(system)));
     }
@@ -222,10 +221,7 @@ class V4Template final : public Template {
     if (!system) return;
     out->Text(TextOf(messages[0]));
     if (!conversation.tools.empty()) AddTools(conversation.tools, out);
-    if (conversation.constraint.kind == ConstraintKind::kJsonObject) {
-      out->Text(kFormatHead);
-      out->Text("{\"type\": \"json_object\"}");
-    }
+    out->Text(ResponseFormatOf(conversation.constraint));
   }
 
   void AddTools(const std::vector<ToolDef>& tools, Segments* out) const {
