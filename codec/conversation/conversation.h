@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -64,6 +65,7 @@ struct ToolDef {
   std::string description;
   std::string parameters;  // JSON object in normal form (see json_text.h); "{}" when absent
   bool strict = false;
+  bool freeform = false;  // called with one text, which is the argument `input`
 };
 
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
@@ -119,12 +121,18 @@ struct LogprobOptions {
   int top = 0;  // 0..20 alternatives per token
 };
 
-enum class Api : uint8_t { kChat, kCompletions };
+enum class Api : uint8_t { kChat, kCompletions, kMessages, kResponses };
+
+// What the field with the prompt is called.
+constexpr std::string_view PromptFieldOf(Api api) {
+  if (api == Api::kResponses) return "input";
+  return api == Api::kCompletions ? "prompt" : "messages";
+}
 
 struct ChatRequest {
   Api api = Api::kChat;
   std::string model;  // empty where the client named none: the server chooses
-  Conversation conversation;     // kChat
+  Conversation conversation;     // unless raw
   std::optional<RawPrompt> raw;  // kCompletions
   Sampling sampling;
   Limits limits;

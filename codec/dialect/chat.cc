@@ -6,70 +6,11 @@
 #include "base/stdx/status.h"
 #include "codec/dialect/chat_messages.h"
 #include "codec/dialect/common_fields.h"
+#include "codec/dialect/format_fields.h"
+#include "codec/dialect/thinking_fields.h"
 
 namespace weir::codec {
 namespace {
-
-// What was said about thinking, which two fields decide together.
-struct ThinkingFields {
-  std::optional<bool> enabled;  // `thinking.type`
-  std::optional<bool> by_effort;
-};
-
-absl::Status ReadThinking(JsonValue value, ThinkingFields* fields, Thinking* thinking) {
-  WEIR_ASSIGN(const JsonObject object, ReadObject(value, "thinking"));
-  for (const auto field : object) {
-    if (field.value.is_null()) continue;
-    if (field.key == "type") {
-      std::string_view type;
-      const bool text = field.value.get(type) == simdjson::SUCCESS;
-      if (!text || (type != "enabled" && type != "adaptive" && type != "disabled")) {
-        return BadField("thinking.type", "must be \"enabled\", \"adaptive\" or \"disabled\"");
-      }
-      fields->enabled = type != "disabled";
-    } else if (field.key == "budget_tokens") {
-      int64_t budget = 0;
-      WEIR_TRY(ReadInteger(field.value, "thinking.budget_tokens", 0, INT64_MAX, &budget));
-      thinking->budget_tokens = static_cast<uint64_t>(budget);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadEffort(JsonValue value, ThinkingFields* fields, Thinking* thinking) {
-  std::string_view effort;
-  if (value.get(effort) != simdjson::SUCCESS) {
-    return BadField("reasoning_effort", "must be a string");
-  }
-  if (effort == "none") {
-    fields->by_effort = false;
-    return absl::OkStatus();
-  }
-  if (effort == "minimal" || effort == "low") {
-    thinking->effort = Effort::kLow;
-  } else if (effort == "medium") {
-    thinking->effort = Effort::kMedium;
-  } else if (effort == "high") {
-    thinking->effort = Effort::kHigh;
-  } else if (effort == "xhigh") {
-    thinking->effort = Effort::kXhigh;
-  } else if (effort == "max") {
-    thinking->effort = Effort::kMax;
-  } else {
-    return BadField("reasoning_effort",
-                    "must be one of none, minimal, low, medium, high, xhigh, max");
-  }
-  fields->by_effort = true;
-  return absl::OkStatus();
-}
-
-// A constraint that is not enforced must not be accepted: the client would parse what it gets.
-absl::Status ReadFormat(JsonValue value) {
-  WEIR_ASSIGN(const JsonObject object, ReadObject(value, "response_format"));
-  std::string_view type;
-  if (object["type"].get(type) == simdjson::SUCCESS && type == "text") return absl::OkStatus();
-  return BadField("response_format.type", "must be \"text\": answers cannot be constrained yet");
-}
 
 // Fields of the other API that would change the answer if they were honoured.
 absl::Status RefuseOfCompletions(std::string_view key, JsonValue value,
@@ -115,9 +56,9 @@ absl::Status ReadOwnField(std::string_view key, JsonValue value, const RequestLi
   } else if (key == "thinking") {
     return ReadThinking(value, &later->thinking, &conversation.thinking);
   } else if (key == "reasoning_effort") {
-    return ReadEffort(value, &later->thinking, &conversation.thinking);
+    return ReadEffort(value, key, &later->thinking, &conversation.thinking);
   } else if (key == "response_format") {
-    return ReadFormat(value);
+    return ReadFormat(value, key, &conversation.constraint);
   } else if (key == "logprobs") {
     return ReadBool(value, key, &request->logprobs.enabled);
   } else if (key == "top_logprobs") {
@@ -144,15 +85,7 @@ absl::Status Settle(const Deferred& later, ChatRequest* request) {
   }
   Conversation& conversation = request->conversation;
   if (later.tool_choice) WEIR_TRY(ApplyToolChoice(*later.tool_choice, &conversation));
-  const auto& thinking = later.thinking;
-  conversation.thinking.enabled = thinking.enabled.value_or(thinking.by_effort.value_or(true));
-  if (conversation.tool_choice == ToolChoice::kRequired && conversation.thinking.enabled) {
-    if (thinking.enabled || thinking.by_effort) {
-      return BadField("tool_choice", "cannot demand a call while thinking is on");
-    }
-    conversation.thinking.enabled = false;  // nobody asked for thinking, but for a call
-  }
-  return absl::OkStatus();
+  return SettleThinking(later.thinking, &conversation);
 }
 
 }  // namespace

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/dialect/chat_messages.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <unordered_set>
 
 #include "base/stdx/status.h"
-#include "codec/conversation/json_text.h"
+#include "codec/dialect/tool_fields.h"
 
 namespace weir::codec {
 namespace {
 
-constexpr size_t kToolNameMax = 128;
 constexpr size_t kUrlMax = 8192;
 constexpr size_t kPartsMax = 4096;
-constexpr size_t kCallsMax = 1024;
 
 std::optional<Author> AuthorOf(std::string_view role, const RequestLimits& limits) {
   if (role == "system") return Author::kSystem;
@@ -94,15 +91,6 @@ absl::Status ReadContent(JsonValue value, std::string_view path, Message* messag
     message->parts.push_back(std::move(part));
   }
   return absl::OkStatus();
-}
-
-absl::Status ReadRequiredText(const JsonObject& object, std::string_view key,
-                              std::string_view path, std::string* out) {
-  JsonValue value;
-  if (object[key].get(value) != simdjson::SUCCESS) {
-    return BadField(Member(path, key), "is required");
-  }
-  return ReadText(value, Member(path, key), out);
 }
 
 absl::Status ReadCalls(JsonValue value, std::string_view path, Message* message) {
@@ -212,25 +200,6 @@ absl::Status CheckResults(const std::vector<Message>& messages) {
   return pending.ids.empty() ? absl::OkStatus() : unanswered();
 }
 
-bool IsToolName(std::string_view name) {
-  return !name.empty() && name.size() <= kToolNameMax &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-';
-         });
-}
-
-absl::Status ReadParameters(JsonValue value, std::string_view path, ToolDef* tool) {
-  WEIR_ASSIGN(const JsonObject schema, ReadObject(value, path));
-  std::string_view type;
-  if (schema.size() != 0 &&
-      (schema["type"].get(type) != simdjson::SUCCESS || type != "object")) {
-    return BadField(Member(path, "type"), "must be \"object\"");
-  }
-  WEIR_ASSIGN(tool->parameters, NormalJson(std::string(simdjson::minify(value))));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<ToolDef> ReadTool(JsonValue value, const std::string& path) {
   WEIR_ASSIGN(const JsonObject object, ReadObject(value, path));
   std::string_view type;
@@ -244,9 +213,7 @@ absl::StatusOr<ToolDef> ReadTool(JsonValue value, const std::string& path) {
   ToolDef tool;
   tool.parameters = "{}";
   WEIR_TRY(ReadRequiredText(body, "name", at, &tool.name));
-  if (!IsToolName(tool.name)) {
-    return BadField(Member(at, "name"), "must have 1 to 128 characters of [A-Za-z0-9_-]");
-  }
+  WEIR_TRY(CheckToolName(tool.name, Member(at, "name")));
   for (const auto field : body) {
     if (field.value.is_null()) continue;
     const std::string field_path = Member(at, field.key);
@@ -292,35 +259,13 @@ absl::StatusOr<std::vector<ToolDef>> ReadTools(JsonValue value, const RequestLim
 }
 
 absl::Status ApplyToolChoice(JsonValue value, Conversation* conversation) {
-  constexpr std::string_view kPath = "tool_choice";
-  std::string_view word;
-  if (value.get(word) == simdjson::SUCCESS) {
-    if (word == "none") {
-      conversation->tools.clear();
-    } else if (word == "required") {
-      if (conversation->tools.empty()) return BadField(kPath, "needs `tools`");
-      conversation->tool_choice = ToolChoice::kRequired;
-    } else if (word != "auto") {
-      return BadField(kPath, "must be \"none\", \"auto\", \"required\" or a function");
-    }
-    return absl::OkStatus();
-  }
-  WEIR_ASSIGN(const JsonObject object, ReadObject(value, kPath));
+  if (value.is_string()) return ApplyChoiceWord(value, conversation);
+  WEIR_ASSIGN(const JsonObject object, ReadObject(value, "tool_choice"));
   std::string_view name;
   if (object["function"]["name"].get(name) != simdjson::SUCCESS) {
     return BadField("tool_choice.function.name", "is required");
   }
-  auto& tools = conversation->tools;
-  const auto named = std::find_if(tools.begin(), tools.end(),
-                                  [&](const ToolDef& tool) { return tool.name == name; });
-  if (named == tools.end()) {
-    return BadField("tool_choice.function.name", "names no tool of this request");
-  }
-  ToolDef only = std::move(*named);
-  tools.clear();
-  tools.push_back(std::move(only));
-  conversation->tool_choice = ToolChoice::kRequired;
-  return absl::OkStatus();
+  return ChooseTool(name, "tool_choice.function.name", conversation);
 }
 
 }  // namespace weir::codec

@@ -28,20 +28,10 @@ std::string_view CodeOf(Reason reason, std::string_view param) {
   }
 }
 
-std::string MessageOf(const absl::Status& status, std::string_view request_id) {
-  const Reason reason = ReasonOf(status);
-  if (reason != Reason::kBug && reason != Reason::kCorrupt) {
-    return std::string(StdView(status.message()));
-  }
-  std::string message = "an internal error occurred";
-  if (!request_id.empty()) message += "; report it with request id " + std::string(request_id);
-  return message;
-}
-
 void AppendOpenAi(const absl::Status& status, std::string_view request_id, std::string* out) {
   const Reason reason = ReasonOf(status);
   *out += R"({"error":{"message":)";
-  AppendJsonString(MessageOf(status, request_id), out);
+  AppendJsonString(ClientMessageOf(status, request_id), out);
   *out += R"(,"type":)";
   AppendJsonString(InfoOf(reason).openai_type, out);
   *out += R"(,"param":)";
@@ -60,13 +50,23 @@ void AppendAnthropic(const absl::Status& status, std::string_view request_id, st
   *out += R"({"type":"error","error":{"type":)";
   AppendJsonString(InfoOf(ReasonOf(status)).anthropic_type, out);
   *out += R"(,"message":)";
-  AppendJsonString(MessageOf(status, request_id), out);
+  AppendJsonString(ClientMessageOf(status, request_id), out);
   *out += R"(},"request_id":)";
   AppendJsonString(request_id, out);
   *out += "}";
 }
 
 }  // namespace
+
+std::string ClientMessageOf(const absl::Status& status, std::string_view request_id) {
+  const Reason reason = ReasonOf(status);
+  if (reason != Reason::kBug && reason != Reason::kCorrupt) {
+    return std::string(StdView(status.message()));
+  }
+  std::string message = "an internal error occurred";
+  if (!request_id.empty()) message += "; report it with request id " + std::string(request_id);
+  return message;
+}
 
 void AppendErrorBody(const absl::Status& status, ErrorShape shape, std::string_view request_id,
                      std::string* out) {
@@ -89,7 +89,10 @@ ErrorReply MakeErrorReply(const absl::Status& status, ErrorShape shape, std::str
                           std::optional<uint64_t> retry_after_ms) {
   const ReasonInfo& info = InfoOf(ReasonOf(status));
   ErrorReply reply;
-  reply.http = info.http;
+  // Anthropic's clients know being overloaded by a status of its own.
+  constexpr int kOverloaded = 529;
+  const bool overloaded = info.http == 503 && info.anthropic_type == "overloaded_error";
+  reply.http = shape == ErrorShape::kAnthropic && overloaded ? kOverloaded : info.http;
   reply.headers.emplace_back("content-type", "application/json");
   if (info.retry_by_client) {
     // Both notations, since some clients understand only one of them.

@@ -28,6 +28,9 @@ struct ErrorReply {
 ErrorReply MakeErrorReply(const absl::Status& status, ErrorShape shape, std::string_view request_id,
                           std::optional<uint64_t> retry_after_ms = std::nullopt);
 
+// What a client is told of a failed status.
+std::string ClientMessageOf(const absl::Status& status, std::string_view request_id);
+
 // The body alone.
 void AppendErrorBody(const absl::Status& status, ErrorShape shape, std::string_view request_id,
                      std::string* out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bodies of GET /v1/models and GET /v1/models/{id}. Pure functions, any thread.
+// Bodies of GET /v1/models and GET /v1/models/{id}, with what clients of OpenAI's and of Anthropic's
+// dialect look for side by side. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

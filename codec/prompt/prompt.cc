@@ -71,14 +71,14 @@ std::shared_ptr<const Renderer> Renderer::WithoutChat(std::shared_ptr<const Toke
 absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_max,
                                         PromptHistory* history) const {
   WEIR_TRY(CheckBiases(request.sampling, model_vocab_size_));
-  auto prompt = request.api == Api::kChat ? RenderChat(request, ids_max, history)
-                                           : RenderRaw(request, ids_max, history);
+  auto prompt = request.api == Api::kCompletions ? RenderRaw(request, ids_max, history)
+                                                 : RenderChat(request, ids_max, history);
   if (!prompt.ok()) return prompt.status();
   if (prompt->ids.size() > ids_max) {
     return Error(Reason::kTooLong,
                  "the prompt has more than " + std::to_string(ids_max) +
                      " tokens, the most that fit",
-                 request.api == Api::kChat ? "messages" : "prompt");
+                 PromptFieldOf(request.api));
   }
   return prompt;
 }

@@ -6,29 +6,14 @@
 #include "base/stdx/check.h"
 #include "base/stdx/planted.h"
 #include "codec/conversation/json_text.h"
-#include "codec/dialect/error_body.h"
 #include "codec/stream/logprobs.h"
-#include "codec/stream/stream_parser.h"
+#include "codec/stream/messages_response.h"
+#include "codec/stream/responses_response.h"
 
 namespace weir::codec {
 namespace {
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
-
-FinishReason ReasonOf(EngineFinish reason, const StreamParser& parser) {
-  if (parser.stopped()) return FinishReason::kStop;
-  switch (reason) {
-    case EngineFinish::kStop:
-      return parser.tool_calls() > 0 ? FinishReason::kToolCalls : FinishReason::kStop;
-    case EngineFinish::kLength:
-      return FinishReason::kLength;
-    case EngineFinish::kContentFilter:
-      return FinishReason::kContentFilter;
-    case EngineFinish::kResource:
-      return FinishReason::kResource;
-  }
-  return FinishReason::kStop;
-}
 
 void AppendIds(std::span<const TokenId> ids, std::string* out) {
   for (const TokenId id : ids) {
@@ -82,9 +67,7 @@ class OpenAiResponse final : public Response {
       AppendIds(prompt.ids, &prompt_ids_);
       prompt_ids_ = "[" + prompt_ids_ + "]";
     }
-    const StreamParserOptions parser_options{
-        prompt.start, prompt.tools, request.limits.stop,
-        request.conversation.constraint.kind == ConstraintKind::kJsonObject};
+    const StreamParserOptions parser_options = ParserOptionsFor(request, prompt);
     choices_.reserve(static_cast<size_t>(request.n));
     for (int i = 0; i < request.n; ++i) {
       choices_.push_back(Choice{StreamParser(tokenizer_, parser_options), {}, TextLogprobs(), {},
@@ -133,7 +116,7 @@ class OpenAiResponse final : public Response {
     events_.Clear();
     choice.parser.Finish(&events_);
     Deliver(index, &choice, out);
-    const FinishReason reason = ReasonOf(engine_reason, choice.parser);
+    const FinishReason reason = FinishReasonOf(engine_reason, choice.parser);
     if (options_.stream) {
       if (!IsPlanted(Planted::kDropFinish)) SendFinish(index, &choice, reason, out);
     } else {
@@ -307,9 +290,36 @@ class OpenAiResponse final : public Response {
 
 }  // namespace
 
+StreamParserOptions ParserOptionsFor(const ChatRequest& request, const Prompt& prompt) {
+  const ConstraintKind kind = request.conversation.constraint.kind;
+  return {prompt.start, prompt.tools, request.limits.stop,
+          kind == ConstraintKind::kJsonObject || kind == ConstraintKind::kJsonSchema};
+}
+
+FinishReason FinishReasonOf(EngineFinish reason, const StreamParser& parser) {
+  if (parser.stopped()) return FinishReason::kStop;
+  switch (reason) {
+    case EngineFinish::kStop:
+      return parser.tool_calls() > 0 ? FinishReason::kToolCalls : FinishReason::kStop;
+    case EngineFinish::kLength:
+      return FinishReason::kLength;
+    case EngineFinish::kContentFilter:
+      return FinishReason::kContentFilter;
+    case EngineFinish::kResource:
+      return FinishReason::kResource;
+  }
+  return FinishReason::kStop;
+}
+
 std::unique_ptr<Response> Response::Create(const ChatRequest& request, const Prompt& prompt,
                                            std::shared_ptr<const Tokenizer> tokenizer,
                                            ResponseHead head) {
+  if (request.api == Api::kMessages) {
+    return MakeMessagesResponse(request, prompt, std::move(tokenizer), std::move(head));
+  }
+  if (request.api == Api::kResponses) {
+    return MakeResponsesResponse(request, prompt, std::move(tokenizer), std::move(head));
+  }
   return std::make_unique<OpenAiResponse>(request, prompt, std::move(tokenizer), std::move(head));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One response to one request: token ids in, bytes to send out. Composes the stream parsers (one per
-// choice) with the writer of the request's dialect, for chat and completions, streaming and not. Used
+// choice) with the writer of the request's dialect, streaming and not. Used
 // by one thread, never blocking, no I/O: the caller sends what was appended to `out`. Calls come as
 // Start, then Push and Finish per choice in any interleaving; after the last choice's Finish the
 // answer is complete. Fail replaces what is missing by an error event.
@@ -18,8 +18,10 @@
 #include "absl/status/status.h"
 #include "base/stdx/ids.h"
 #include "codec/conversation/conversation.h"
+#include "codec/dialect/error_body.h"
 #include "codec/dialect/openai_writer.h"
 #include "codec/prompt/prompt.h"
+#include "codec/stream/stream_parser.h"
 #include "codec/token/tokenizer.h"
 
 namespace weir::codec {
@@ -35,6 +37,11 @@ struct TokenLogprob {
 // What must be said about each token id, parallel to the ids; empty when not asked for.
 using TokenLogprobs = std::span<const TokenLogprob>;
 
+// What a parser must know to read the answer to `request`.
+StreamParserOptions ParserOptionsFor(const ChatRequest& request, const Prompt& prompt);
+// How an answer ended, of what the engine says and the parser found.
+FinishReason FinishReasonOf(EngineFinish reason, const StreamParser& parser);
+
 // SSE comment and JSON blank to keep an idle connection open.
 inline constexpr std::string_view kSseKeepAlive = ": keep-alive\n\n";
 inline constexpr std::string_view kBodyKeepAlive = "\n";
@@ -49,6 +56,9 @@ class Response {
 
   // For streams "text/event-stream", else "application/json".
   virtual std::string_view content_type() const = 0;
+
+  // Of errors instead of this response.
+  virtual ErrorShape error_shape() const { return ErrorShape::kOpenAi; }
 
   // Prompt tokens that were not computed again; before the last Finish.
   void SetCachedTokens(uint64_t cached) { usage_.cached_tokens = cached; }
