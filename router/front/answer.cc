@@ -135,7 +135,7 @@ void Answer::Fail(absl::Status status) {
     return;
   }
   codec::ErrorReply reply =
-      codec::MakeErrorReply(status, codec::ErrorShape::kOpenAi, options_.request_id);
+      codec::MakeErrorReply(status, options_.response->error_shape(), options_.request_id);
   HttpHeaders headers;
   for (auto& [name, value] : reply.headers) headers.push_back({std::move(name), std::move(value)});
   options_.responder->Respond(reply.http, std::move(headers), std::move(reply.body));

@@ -11,18 +11,12 @@
 #include "base/stdx/bytes.h"
 #include "base/stdx/check.h"
 #include "base/stdx/hash.h"
-#include "codec/dialect/chat.h"
-#include "codec/dialect/completions.h"
 #include "codec/dialect/error_body.h"
 #include "codec/dialect/models_body.h"
+#include "router/front/prepare.h"
 #include "router/limits.h"
 
 namespace weir::router {
-
-struct HttpFront::Prepared {
-  codec::ChatRequest request;
-  codec::Prompt prompt;
-};
 
 namespace {
 
@@ -30,34 +24,9 @@ namespace {
 constexpr int kSlotBits = 20;
 constexpr uint64_t kSlotMask = (uint64_t{1} << kSlotBits) - 1;
 
-enum class Page : uint8_t { kNone, kChat, kCompletions, kModels, kModel };
-
-struct Target {
-  Page page = Page::kNone;
-  std::string_view model;
-};
-
-Target TargetOf(std::string_view path) {
-  for (const std::string_view prefix : {"/v1", "/beta"}) {
-    if (path.substr(0, prefix.size() + 1) == std::string(prefix) + "/") {
-      path.remove_prefix(prefix.size());
-      break;
-    }
-  }
-  constexpr std::string_view kModelPrefix = "/models/";
-  if (path == "/chat/completions") return {Page::kChat, {}};
-  if (path == "/completions") return {Page::kCompletions, {}};
-  if (path == "/models") return {Page::kModels, {}};
-  if (path.substr(0, kModelPrefix.size()) == kModelPrefix) {
-    return {Page::kModel, path.substr(kModelPrefix.size())};
-  }
-  return {};
-}
-
-void SendError(const absl::Status& status, std::string_view request_id, HttpResponder* responder,
-               int http = 0, HttpHeaders headers = {}) {
-  codec::ErrorReply reply =
-      codec::MakeErrorReply(status, codec::ErrorShape::kOpenAi, request_id);
+void SendError(const absl::Status& status, codec::ErrorShape shape, std::string_view request_id,
+               HttpResponder* responder, int http = 0, HttpHeaders headers = {}) {
+  codec::ErrorReply reply = codec::MakeErrorReply(status, shape, request_id);
   for (auto& [name, value] : reply.headers) headers.push_back({std::move(name), std::move(value)});
   responder->Respond(http == 0 ? reply.http : http, std::move(headers), std::move(reply.body));
 }
@@ -70,40 +39,6 @@ bool SameKey(std::string_view a, std::string_view b) {
     difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   }
   return difference == 0;
-}
-
-absl::Status UnknownModel(std::string_view asked, std::string_view served) {
-  return Error(Reason::kUnknownModel,
-               "model '" + std::string(asked) + "' is not served here; this server has '" +
-                   std::string(served) + "'",
-               "model");
-}
-
-// What a body is read with; goes to the pool with it.
-struct Reading {
-  codec::Api api;
-  codec::RequestLimits limits;
-  std::string model;
-  std::string tenant;
-  std::shared_ptr<const codec::Renderer> renderer;
-  std::shared_ptr<codec::PromptHistory> history;
-  size_t prompt_max;
-};
-
-// On the loop or on the pool; writes to nothing but the history.
-template <class P>
-absl::StatusOr<P> Prepare(const Reading& with, std::string_view body) {
-  P prepared;
-  codec::ChatRequest& request = prepared.request;
-  WEIR_ASSIGN(request, with.api == codec::Api::kChat ? codec::ParseChat(body, with.limits)
-                                                     : codec::ParseCompletions(body, with.limits));
-  request.tenant = with.tenant;
-  // Clients of one model often send none.
-  if (request.model.empty()) request.model = with.model;
-  if (request.model != with.model) return UnknownModel(request.model, with.model);
-  WEIR_ASSIGN(prepared.prompt,
-              with.renderer->Render(request, with.prompt_max, with.history.get()));
-  return prepared;
 }
 
 }  // namespace
@@ -119,31 +54,31 @@ HttpFront::~HttpFront() = default;
 
 void HttpFront::Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) {
   if (options_.answer_admin && options_.answer_admin(request, responder.get())) return;
-  const Target target = TargetOf(request.path());
-  const bool reads = request.method == "GET" || request.method == "HEAD";
-  switch (target.page) {
-    case Page::kChat:
-    case Page::kCompletions:
-      if (request.method != "POST") break;
-      return Complete(
-          target.page == Page::kChat ? codec::Api::kChat : codec::Api::kCompletions,
-          std::move(request), std::move(responder));
-    case Page::kModels:
-    case Page::kModel:
-      if (!reads) break;
-      return Models(request, responder.get(), target.model);
-    case Page::kNone:
-      SendError(Error(Reason::kUnknownModel, "there is nothing at " + std::string(request.path())),
-                request.id, responder.get());
-      return;
+  Target target = TargetOf(request.path());
+  // The list of models is at one place for the clients of both.
+  if (FindHeader(request.headers, "anthropic-version") != nullptr) {
+    target.shape = codec::ErrorShape::kAnthropic;
   }
-  const bool posts = target.page == Page::kChat || target.page == Page::kCompletions;
+  if (target.page == Page::kNone) {
+    SendError(Error(Reason::kUnknownModel, "there is nothing at " + std::string(request.path())),
+              target.shape, request.id, responder.get());
+    return;
+  }
+  const bool posts = TakesBody(target.page);
+  if (posts && request.method == "POST") {
+    return Complete(target, std::move(request), std::move(responder));
+  }
+  if (!posts && (request.method == "GET" || request.method == "HEAD")) {
+    return Models(request, responder.get(), target);
+  }
   SendError(Error(Reason::kBadField, std::string(request.path()) + " does not take " +
                                          request.method + ", only " + (posts ? "POST" : "GET")),
-            request.id, responder.get(), 405, {{"allow", posts ? "POST" : "GET, HEAD"}});
+            target.shape, request.id, responder.get(), 405,
+            {{"allow", posts ? "POST" : "GET, HEAD"}});
 }
 
-void HttpFront::Models(const HttpRequest& request, HttpResponder* responder, std::string_view id) {
+void HttpFront::Models(const HttpRequest& request, HttpResponder* responder,
+                       const Target& target) {
   codec::ModelCard card;
   card.id = options_.model.name;
   card.created = options_.model.created;
@@ -154,12 +89,12 @@ void HttpFront::Models(const HttpRequest& request, HttpResponder* responder, std
     if (fits > 0 && card.max_model_len > 0) card.max_model_len = std::min(card.max_model_len, fits);
   }
   const HttpHeaders headers = {{"content-type", "application/json"}};
-  if (id.empty()) {
+  if (target.page == Page::kModels) {
     responder->Respond(200, headers, codec::ModelListBody({&card, 1}));
-  } else if (id == card.id) {
+  } else if (target.model == card.id) {
     responder->Respond(200, headers, codec::ModelBody(card));
   } else {
-    SendError(UnknownModel(id, card.id), request.id, responder);
+    SendError(UnknownModel(target.model, card.id), target.shape, request.id, responder);
   }
 }
 
@@ -183,11 +118,12 @@ absl::StatusOr<std::string> HttpFront::Authorise(const HttpRequest& request) con
   return HexOf(Sha256(BytesOf(key)));
 }
 
-void HttpFront::Complete(codec::Api api, HttpRequest request,
+void HttpFront::Complete(const Target& target, HttpRequest request,
                          std::shared_ptr<HttpResponder> responder) {
-  counters_.requests += 1;
+  if (IsAnswered(target.page)) counters_.requests += 1;
   const Instant begun = Now();
-  Arrival arrival{request.id, std::move(responder), begun, BeginSpan(api, request, begun)};
+  Arrival arrival{request.id, target.shape, std::move(responder), begun,
+                  BeginSpan(target.page, request, begun)};
   absl::StatusOr<std::string> tenant = Authorise(request);
   absl::Status refusal = tenant.status();
   std::optional<Gate::Pass> pass = gate_.Enter();
@@ -196,10 +132,10 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
   // Longer ones are refused before the backend has to hear of them.
   const uint32_t positions = options_.model.positions_max;
   const size_t prompt_max = positions == 0 ? kPositionsDefault : std::min(positions, kPositionsDefault);
-  Reading with{api, options_.limits, options_.model.name, *std::move(tenant),
+  Reading with{target.page, options_.limits, options_.model.name, *std::move(tenant),
                options_.model.renderer, history_, prompt_max};
   if (options_.pool == nullptr || request.body.size() <= kInlineBodyBytes) {
-    Start(Prepare<Prepared>(with, request.body), std::move(arrival), *std::move(pass));
+    Start(Prepare(with, request.body), std::move(arrival), *std::move(pass));
     return;
   }
   const size_t bytes = request.body.size();
@@ -209,7 +145,7 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
   Task task = [this, loop, bytes, with = std::move(with), request = std::move(request), arrival,
                gone, pass = std::move(pass)]() mutable {
     absl::StatusOr<Prepared> prepared = Error(Reason::kCancelled, "the client has left");
-    if (!*gone) prepared = Prepare<Prepared>(with, request.body);
+    if (!*gone) prepared = Prepare(with, request.body);
     std::string().swap(request.body);
     loop->Post("prepared request",
                [this, bytes, prepared = std::move(prepared), arrival = std::move(arrival),
@@ -230,7 +166,7 @@ void HttpFront::Complete(codec::Api api, HttpRequest request,
 
 void HttpFront::Reject(const absl::Status& status, Arrival* arrival) {
   counters_.rejected += 1;
-  SendError(status, arrival->request_id, arrival->responder.get());
+  SendError(status, arrival->shape, arrival->request_id, arrival->responder.get());
   EndSpan(std::move(arrival->span), ReasonOf(status));
 }
 
@@ -245,6 +181,11 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::
     refusal = Error(Reason::kQueueFull, "the server already has too many requests");
   }
   if (!refusal.ok()) return Reject(refusal, &arrival);
+  if (prepared->reply) {
+    arrival.responder->Respond(200, {{"content-type", "application/json"}},
+                               *std::move(prepared->reply));
+    return EndSpan(std::move(arrival.span), Reason::kOk);
+  }
   const codec::ChatRequest& request = prepared->request;
   codec::ResponseHead head;
   head.id = NewResponseId();
@@ -262,7 +203,7 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::
                                 static_cast<int64_t>(prepared->prompt.ids.size())};
   options.known = prepared->prompt.known;
   options.prompt_tokens = prepared->prompt.ids.size();
-  options.prompt_field = request.api == codec::Api::kChat ? "messages" : "prompt";
+  options.prompt_field = codec::PromptFieldOf(request.api);
   options.pass = std::move(pass);
   options.owner = this;
   const auto answer = std::make_shared<Answer>(std::move(options));
@@ -389,10 +330,10 @@ void HttpFront::OnSpans(std::span<Span> spans) {
 }
 
 // Of the trace that the client began, or of a new one.
-Span HttpFront::BeginSpan(codec::Api api, const HttpRequest& request, Instant begun) {
+Span HttpFront::BeginSpan(Page page, const HttpRequest& request, Instant begun) {
   Span span;
   if (options_.spans == nullptr) return span;
-  span.name = api == codec::Api::kChat ? "POST /v1/chat/completions" : "POST /v1/completions";
+  span.name = NameOf(page);
   span.kind = SpanKind::kServer;
   span.begin = begun;
   const std::string* header = FindHeader(request.headers, "traceparent");

@@ -24,10 +24,13 @@
 #include "codec/prompt/history.h"
 #include "router/fleet/fleet_core.h"
 #include "router/front/answer.h"
+#include "router/front/routes.h"
 #include "router/front/served_model.h"
 #include "router/limits.h"
 
 namespace weir::router {
+
+struct Prepared;
 
 // Who decides; on the front's loop. Neither call answers before it returns.
 class FrontBackend {
@@ -39,7 +42,7 @@ class FrontBackend {
 };
 
 struct FrontCounters {
-  uint64_t requests = 0;        // of completions, whatever became of them
+  uint64_t requests = 0;        // for an answer, whatever became of them
   uint64_t rejected = 0;        // answered before they reached the backend
   uint64_t pooled = 0;          // to be parsed on the pool
   uint64_t abandoned = 0;       // of these, dropped unread: their client had left
@@ -96,21 +99,22 @@ class HttpFront final : public AnswerOwner {
     std::shared_ptr<Answer> answer;
     int choice = 0;
   };
-  struct Prepared;
 
-  void Complete(codec::Api api, HttpRequest request, std::shared_ptr<HttpResponder> responder);
+  void Complete(const Target& target, HttpRequest request,
+                std::shared_ptr<HttpResponder> responder);
   // What is known of a request before its body is.
   struct Arrival {
     std::string request_id;
+    codec::ErrorShape shape;
     std::shared_ptr<HttpResponder> responder;
     Instant begun;
     Span span;
   };
   void Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::Pass pass);
   void Reject(const absl::Status& status, Arrival* arrival);
-  Span BeginSpan(codec::Api api, const HttpRequest& request, Instant begun);
+  Span BeginSpan(Page page, const HttpRequest& request, Instant begun);
   void EndSpan(Span span, Reason reason);
-  void Models(const HttpRequest& request, HttpResponder* responder, std::string_view id);
+  void Models(const HttpRequest& request, HttpResponder* responder, const Target& target);
   // Whose request it is; nobody's where there are no keys.
   absl::StatusOr<std::string> Authorise(const HttpRequest& request) const;
   void Remember(Answer* answer);

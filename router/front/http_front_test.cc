@@ -413,6 +413,54 @@ TEST_F(ConversationTest, FailedAnswersAndEqualPromptsChangeNothing) {
   EXPECT_NE(Ask("water", "one"), Ask("water", "two"));
 }
 
+TEST_F(ConversationTest, EveryDialectAsksTheSame) {
+  const HttpHeaders key = {{"x-api-key", "one"}};
+  const std::string turns = R"("messages":[{"role":"user","content":"hi"}])";
+  Send("POST", "/v1/chat/completions", "{" + turns + "}", key);
+  Send("POST", "/v1/messages", R"({"model":"claude-x","max_tokens":5,)" + turns + "}", key);
+  Send("POST", "/v1/responses", R"({"input":"hi"})", key);
+  ASSERT_EQ(backend_.asked.size(), 3u);
+  const std::vector<TokenId>& ids = backend_.asked[0].prompt;
+  EXPECT_EQ(backend_.asked[1].prompt, ids);
+  EXPECT_EQ(backend_.asked[2].prompt, ids);
+  const auto answer = [&](const char* path, const std::string& body) {
+    const auto client = Send("POST", path, body, key);
+    EXPECT_EQ(client->status(), 200) << client->body();
+    return Json::parse(client->body());
+  };
+  EXPECT_EQ(answer("/v1/messages/count_tokens", "{" + turns + "}"),
+            (Json{{"input_tokens", ids.size()}}));
+  EXPECT_EQ(answer("/tokenize", "{" + turns + "}").at("tokens"), Json(ids));
+  const Json told = answer("/apply-template", "{" + turns + "}");
+  EXPECT_EQ(answer("/detokenize", Json{{"tokens", ids}}.dump()), told);
+  EXPECT_EQ(told.at("prompt"), script_->Decode(ids));
+  const Json text = answer("/tokenize", R"({"prompt":"water","return_token_strs":true})");
+  EXPECT_EQ(text.at("tokens")[0], *script_->vocab().bos());
+  EXPECT_EQ(text.at("token_strs").size(), text.at("count"));
+  EXPECT_EQ(answer("/tokenize", R"({"content":"water"})").at("count"),
+            text.at("count").get<int>() - 1);
+  EXPECT_EQ(backend_.asked.size(), 3u);
+  EXPECT_EQ(front_->counters().requests, 3u);
+}
+
+TEST_F(ConversationTest, ErrorsHaveTheShapeOfTheirDialect) {
+  const auto stranger = Send("POST", "/anthropic/v1/messages", "{}");
+  EXPECT_EQ(stranger->status(), 401);
+  EXPECT_EQ(Json::parse(stranger->body()).at("error").at("type"), "authentication_error");
+  EXPECT_EQ(Json::parse(stranger->body()).at("request_id"), "req-1");
+  const HttpHeaders key = {{"x-api-key", "one"}};
+  const auto busy = Send("POST", "/v1/messages",
+                         R"({"max_tokens":5,"messages":[{"role":"user","content":"hi"}]})", key);
+  Close(0, pb::FINISH_REASON_FAILED, Error(Reason::kQueueFull, "no room"));
+  EXPECT_EQ(busy->status(), 529);
+  EXPECT_EQ(Json::parse(busy->body()).at("error").at("type"), "overloaded_error");
+  EXPECT_NE(FindHeader(busy->headers(), "retry-after-ms"), nullptr);
+  const auto other = Send("POST", "/v1/responses", R"({"input":[]})", key);
+  EXPECT_EQ(Json::parse(other->body()).at("error").at("param"), "input");
+  const auto nothing = Send("GET", "/v1/models/nobody", "", {{"anthropic-version", "2023-06-01"}});
+  EXPECT_EQ(Json::parse(nothing->body()).at("type"), "error");
+}
+
 TEST_F(HttpFrontTest, SilentStreamsGetComments) {
   const auto client = Complete(R"(,"stream":true)");
   const auto whole = Complete("");
