@@ -95,6 +95,7 @@ struct BlobStats {
   uint64_t held_bytes = 0;  // of the capacity, dead records included
   uint64_t records = 0;
   uint64_t segments = 0;
+  uint64_t index_bytes = 0;  // of memory, for knowing what is there
   uint64_t appends_refused = 0;
   uint64_t write_errors = 0;
   uint64_t read_errors = 0;

@@ -332,6 +332,7 @@ void SegmentLog::Finish(int index, std::vector<BlobEvent>* out) {
     case Operation::Kind::kSync:
       --segment.writes;
       segment.footer = {};
+      segment.entries.shrink_to_fit();
       segment.state = Segment::State::kSealed;
       break;
   }
@@ -503,8 +504,11 @@ BlobStats SegmentLog::stats() const {
   BlobStats stats = stats_;
   stats.held_bytes = held_bytes_;
   stats.segments = segments_.size();
-  for (const auto& [number, segment] : segments_)
+  constexpr uint64_t kNodeBytes = sizeof(Segment) + 64;  // with its place in the map
+  for (const auto& [number, segment] : segments_) {
     stats.live_bytes += uint64_t{segment->live_pages} * kRecordPage;
+    stats.index_bytes += kNodeBytes + segment->entries.capacity() * sizeof(Entry);
+  }
   return stats;
 }
 

@@ -122,6 +122,7 @@ absl::Status SegmentLog::RecoverSegment(const Directory::File& file, const Segme
   if (!finished) WriteFooterNow(segment.get());
   segment->summaries.clear();
   segment->summaries.shrink_to_fit();
+  segment->entries.shrink_to_fit();
   directory_->Close(segment->fd);
   segment->fd = -1;
   held_bytes_ += segment->file_bytes;
