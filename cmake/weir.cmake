@@ -100,8 +100,8 @@ function(weir_test name)
   endif()
 endfunction()
 
-# weir_links_grpc(target out): whether a target, or anything it links, links gRPC or UCX. ThreadSanitizer
-# needs this: the distribution's are not instrumented, so their locks would be reported as races.
+# weir_links_grpc(target out): whether a target, or anything it links, links gRPC, UCX or RocksDB.
+# ThreadSanitizer needs this: the distribution's are not instrumented, so their locks would be reported as races.
 function(weir_links_grpc target out)
   get_property(known GLOBAL PROPERTY WEIR_LINKS_GRPC_${target})
   if("${known}" STREQUAL "")  # quoted: an unset variable must not read as its own name
@@ -116,7 +116,7 @@ function(weir_links_grpc target out)
     endforeach()
     foreach(dep ${deps})
       string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" dep "${dep}")
-      if(dep MATCHES "gRPC::|grpc\\+\\+|ucx::")
+      if(dep MATCHES "gRPC::|grpc\\+\\+|ucx::|librocksdb")
         set(known 1)
       elseif(TARGET ${dep})
         weir_links_grpc(${dep} below)
