@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/stdx/check.h"
 #include "base/stdx/units.h"
 #include "kernels/cpu/multiply.h"
 #include "kernels/cpu/run.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/experts.h"
 
 namespace weir::kernels::cpu {
 namespace {
@@ -17,81 +16,16 @@ namespace {
 using ref::F32;
 using ref::I32;
 
-constexpr int kExpertsMax = 1024;
-constexpr int kChoicesMax = 64;
-constexpr double kExcluded = -std::numeric_limits<double>::infinity();
-
-double Score(RouteScore kind, double logit) {
-  if (kind == RouteScore::kSigmoid) return 1.0 / (1.0 + std::exp(-logit));
-  return std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))));
-}
-
-int Largest(const double* values, int n) {
-  return static_cast<int>(std::max_element(values, values + n) - values);
-}
-
-// Sets to -inf every expert outside the best `kept` groups, ranked by their two best biased scores.
-void LimitGroups(const MoeRouteArgs& args, double* biased) {
-  const int width = args.experts / args.groups;
-  std::array<double, kExpertsMax> rank;
-  for (int g = 0; g < args.groups; ++g) {
-    double best = kExcluded;
-    double second = kExcluded;
-    for (int e = g * width; e < (g + 1) * width; ++e) {
-      if (biased[e] > best) {
-        second = best;
-        best = biased[e];
-      } else {
-        second = std::max(second, biased[e]);
-      }
-    }
-    rank[g] = width > 1 ? best + second : best;
-  }
-  std::array<bool, kExpertsMax> kept{};
-  for (int i = 0; i < args.groups_kept; ++i) {
-    const int g = Largest(rank.data(), args.groups);
-    kept[g] = true;
-    rank[g] = kExcluded;
-  }
-  for (int e = 0; e < args.experts; ++e) {
-    if (!kept[e / width]) biased[e] = kExcluded;
-  }
-}
-
-void SelectExperts(const MoeRouteArgs& args, int64_t r, const float* logits) {
-  const bool image = !args.image.empty() && I32(args.image)[r] != 0;
-  const float* bias = F32(image ? args.image_bias : args.bias);
-  std::array<double, kExpertsMax> score;
-  std::array<double, kExpertsMax> biased;
-  for (int e = 0; e < args.experts; ++e) {
-    score[e] = Score(args.score, logits[e]);
-    biased[e] = score[e] + bias[e];
-  }
-  if (args.groups > 1) LimitGroups(args, biased.data());
-  int32_t* expert = I32(args.expert) + r * args.choices;
-  float* weight = F32(args.weight) + r * args.choices;
-  double total = 1e-20;
-  for (int k = 0; k < args.choices; ++k) {
-    expert[k] = Largest(biased.data(), args.experts);
-    biased[expert[k]] = kExcluded;
-    total += score[expert[k]];
-  }
-  const double divisor = args.normalise ? total : 1.0;
-  for (int k = 0; k < args.choices; ++k) {
-    weight[k] = static_cast<float>(score[expert[k]] / divisor * args.scale);
-  }
-}
-
 // The slots that have entries, and their tiles as one range.
 struct ActiveSlots {
   int count = 0;
-  int slot[kExpertsMax];
+  int slot[ref::kExpertsMax];
 };
 
 }  // namespace
 
 void RunMoeRoute(const KernelTable& kernels, Team& team, const MoeRouteArgs& args) {
-  WEIR_CHECK(args.experts <= kExpertsMax && args.choices <= kChoicesMax);
+  WEIR_CHECK(args.experts <= ref::kExpertsMax && args.choices <= ref::kChoicesMax);
   const Packed& w = PackedOf(args.gate).whole;
   auto* logits = reinterpret_cast<float*>(team.shared());
   const int64_t rows_max = static_cast<int64_t>(kSharedScratch / sizeof(float)) / args.experts;
@@ -106,7 +40,9 @@ void RunMoeRoute(const KernelTable& kernels, Team& team, const MoeRouteArgs& arg
           [&](int64_t r) { return out + r * args.experts; });
     });
     team.For(count, 4, [&](const Team::Part&, int64_t r) {
-      SelectExperts(args, first + r, logits + r * args.experts);
+      std::array<double, ref::kExpertsMax> logit;
+      std::copy_n(logits + r * args.experts, args.experts, logit.begin());
+      ref::SelectExperts(args, logit.data(), first + r);
     });
   }
 }
@@ -132,7 +68,7 @@ void RunExpertFfn(const KernelTable& kernels, Team& team, const ExpertFfnArgs& a
   const int32_t* entry = I32(args.entry);
   const float* weight = args.weight.empty() ? nullptr : F32(args.weight);
   auto* active = reinterpret_cast<ActiveSlots*>(team.shared());
-  WEIR_CHECK(args.slots.size() <= kExpertsMax);
+  WEIR_CHECK(args.slots.size() <= ref::kExpertsMax);
   active->count = 0;
   for (size_t slot = 0; slot < args.slots.size(); ++slot) {
     if (begin[slot + 1] > begin[slot]) active->slot[active->count++] = static_cast<int>(slot);
@@ -186,13 +122,10 @@ void RunExpertFfn(const KernelTable& kernels, Team& team, const ExpertFfnArgs& a
 }
 
 void RunMoeCombine(const KernelTable& kernels, Team& team, const MoeCombineArgs& args) {
-  WEIR_CHECK(args.choices <= kChoicesMax);
+  WEIR_CHECK(args.choices <= ref::kChoicesMax);
   team.For(args.rows, 2, [&](const Team::Part&, int64_t r) {
     const int32_t* expert = I32(args.expert) + r * args.choices;
-    std::array<int, kChoicesMax> order;
-    for (int k = 0; k < args.choices; ++k) order[k] = k;
-    std::sort(order.begin(), order.begin() + args.choices,
-              [&](int a, int b) { return expert[a] < expert[b]; });
+    const std::array<int, ref::kChoicesMax> order = ref::InExpertOrder(expert, args.choices);
     float* sum = F32(args.sum) + r * args.width;
     for (int k = 0; k < args.choices; ++k) {
       const int64_t mine = r * args.choices + order[k];

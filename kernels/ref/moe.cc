@@ -1,88 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/experts.h"
 #include "kernels/ref/gated.h"
 #include "kernels/ref/matrix.h"
 #include "kernels/ref/project.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace weir::kernels::ref {
-namespace {
-
-constexpr int kExpertsMax = 1024;
-constexpr int kChoicesMax = 64;
-constexpr double kExcluded = -std::numeric_limits<double>::infinity();
-
-// Index of the largest of n values, the lowest one among equals.
-int Largest(const double* values, int n) {
-  return static_cast<int>(std::max_element(values, values + n) - values);
-}
-
-// Sets to -inf every expert outside the best `kept` groups. A group's rank is the sum of its two
-// best biased scores. Excluded scores are -inf and not 0: a bias may be negative.
-void LimitGroups(const MoeRouteArgs& args, double* biased) {
-  const int width = args.experts / args.groups;
-  std::array<double, kExpertsMax> rank;
-  for (int g = 0; g < args.groups; ++g) {
-    double best = kExcluded;
-    double second = kExcluded;
-    for (int e = g * width; e < (g + 1) * width; ++e) {
-      if (biased[e] > best) {
-        second = best;
-        best = biased[e];
-      } else {
-        second = std::max(second, biased[e]);
-      }
-    }
-    rank[g] = width > 1 ? best + second : best;
-  }
-  std::array<bool, kExpertsMax> kept{};
-  for (int i = 0; i < args.groups_kept; ++i) {
-    const int g = Largest(rank.data(), args.groups);
-    kept[g] = true;
-    rank[g] = kExcluded;
-  }
-  for (int e = 0; e < args.experts; ++e) {
-    if (!kept[e / width]) biased[e] = kExcluded;
-  }
-}
-
-double ScoreOf(RouteScore kind, double logit) {
-  if (kind == RouteScore::kSigmoid) return 1.0 / (1.0 + std::exp(-logit));
-  // ln(1 + e^x) without overflow, to full precision for very negative x too.
-  return std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::fabs(logit))));
-}
-
-void RouteRow(const MoeRouteArgs& args, const double* logit, int64_t r) {
-  const bool image = !args.image.empty() && I32(args.image)[r] != 0;
-  const float* bias = F32(image ? args.image_bias : args.bias);
-  std::array<double, kExpertsMax> score;
-  std::array<double, kExpertsMax> biased;
-  for (int e = 0; e < args.experts; ++e) {
-    score[e] = ScoreOf(args.score, logit[e]);
-    biased[e] = score[e] + bias[e];
-  }
-  if (args.groups > 1) LimitGroups(args, biased.data());
-  int32_t* expert = I32(args.expert) + r * args.choices;
-  float* weight = F32(args.weight) + r * args.choices;
-  double total = 0;
-  for (int k = 0; k < args.choices; ++k) {
-    expert[k] = Largest(biased.data(), args.experts);
-    biased[expert[k]] = kExcluded;
-    total += score[expert[k]];
-  }
-  const double divisor = args.normalise ? total + 1e-20 : 1.0;
-  for (int k = 0; k < args.choices; ++k) {
-    weight[k] = static_cast<float>(score[expert[k]] / divisor * args.scale);
-  }
-}
-
-}  // namespace
 
 void RefOps::MoeRoute(Stream& stream, const MoeRouteArgs& args) const {
   const KernelScope scope(stream);
@@ -92,7 +19,7 @@ void RefOps::MoeRoute(Stream& stream, const MoeRouteArgs& args) const {
     Multiply(
         args.gate, 1, [&](int) { return F32(args.x) + r * args.gate.cols; },
         [&](int) { return logit.data(); });
-    RouteRow(args, logit.data(), r);
+    SelectExperts(args, logit.data(), r);
   }
 }
 
@@ -145,10 +72,7 @@ void RefOps::MoeCombine(Stream& stream, const MoeCombineArgs& args) const {
   for (int64_t r = 0; r < args.rows; ++r) {
     const int32_t* expert = I32(args.expert) + r * args.choices;
     const float* weight = args.weight.empty() ? nullptr : F32(args.weight) + r * args.choices;
-    std::array<int, kChoicesMax> order;
-    for (int k = 0; k < args.choices; ++k) order[k] = k;
-    std::sort(order.begin(), order.begin() + args.choices,
-              [&](int a, int b) { return expert[a] < expert[b]; });
+    const std::array<int, kChoicesMax> order = InExpertOrder(expert, args.choices);
     float* sum = F32(args.sum) + r * args.width;
     for (int i = 0; i < args.width; ++i) {
       double total = 0;
