@@ -63,6 +63,14 @@ struct KernelTable {
   void (*swiglu)(float* gate, const float* up, int64_t n, float limit, float factor) = nullptr;
   void (*widen_bf16)(const uint16_t* from, float* to, int64_t n) = nullptr;
 
+  // sum[k] += a max(x[k], 0), in double; NaN stays NaN.
+  void (*relu_axpy)(double* sum, double a, const float* x, int64_t n) = nullptr;
+
+  // Rows of KV stores as F32, the reference's bits; `from` may lie anywhere.
+  void (*decode_fp8_block32)(const uint8_t* from, int width, float* to) = nullptr;
+  void (*decode_fp4_block16)(const uint8_t* from, int width, float* to) = nullptr;
+  void (*decode_fp4_block32)(const uint8_t* from, int width, float* to) = nullptr;
+
   // One step of softmax attention over a tile of positions, heads sharing keys and values.
   void (*attend)(const AttendTile& tile) = nullptr;
 

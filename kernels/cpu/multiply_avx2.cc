@@ -40,8 +40,6 @@ struct WeightF8 {
   }
 };
 
-alignas(32) const float kE2m1[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-
 // The permutation looks at the low three bits of each lane; the fourth is the sign.
 struct WeightF4 {
   static constexpr int kUnit = 8;

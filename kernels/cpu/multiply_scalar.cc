@@ -22,23 +22,6 @@ struct WeightBf16 {
   }
 };
 
-struct F8Values {
-  float value[256] = {};
-};
-constexpr F8Values MakeF8Values() {
-  F8Values values;
-  for (int code = 0; code < 256; ++code) {
-    const int exponent = code >> 3 & 15;
-    float value = static_cast<float>(code & 7) / 8 + (exponent > 0 ? 1.0f : 0.0f);
-    for (int e = exponent > 0 ? exponent : 1; e < 7; ++e) value /= 2;
-    for (int e = exponent; e > 7; --e) value *= 2;
-    if ((code & 127) == 127) value = __builtin_nanf("");
-    values.value[code] = code < 128 ? value : -value;
-  }
-  return values;
-}
-constexpr F8Values kF8Values = MakeF8Values();
-
 struct WeightF8 {
   static constexpr int kUnit = 1;
   static constexpr int kGroupBytes = kTile;
@@ -46,14 +29,9 @@ struct WeightF8 {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {
-    const uint8_t* at = group + v * 4;
-    return _mm_set_ps(kF8Values.value[at[3]], kF8Values.value[at[2]], kF8Values.value[at[1]],
-                      kF8Values.value[at[0]]);
+    return Vec::F8(group + v * 4);
   }
 };
-
-const float kE2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 // Input u of eight is a nibble of byte u / 2 of each output's dword.
 struct WeightF4 {

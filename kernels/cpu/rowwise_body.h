@@ -51,6 +51,11 @@ void AxpyRow(float* sum, float a, const float* x, int64_t count) {
       });
 }
 
+// Independent lanes, which the compiler turns into registers of doubles.
+void ReluAxpyRow(double* sum, double a, const float* x, int64_t count) {
+  for (int64_t k = 0; k < count; ++k) sum[k] += (x[k] < 0 ? 0.0 : static_cast<double>(x[k])) * a;
+}
+
 void SwigluRow(float* gate, const float* up, int64_t count, float limit, float factor) {
   const Vec::F most = Vec::Set1(limit > 0 ? limit : 3.4e38f);
   const Vec::F least = Vec::Sub(Vec::Zero(), most);
@@ -78,6 +83,7 @@ void FillRowwise(KernelTable* table) {
   table->add = AddRow;
   table->axpy = AxpyRow;
   table->swiglu = SwigluRow;
+  table->relu_axpy = ReluAxpyRow;
   table->widen_bf16 = WidenBf16Row;
 }
 

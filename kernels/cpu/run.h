@@ -24,6 +24,9 @@ void RunRopeQuery(const KernelTable& kernels, Team& team, const RopeQueryArgs& a
 void RunMlaKvWrite(const KernelTable& kernels, Team& team, const MlaKvWriteArgs& args);
 void RunMlaAttention(const KernelTable& kernels, Team& team, const MlaAttentionArgs& args);
 
+void RunIndexSelect(const KernelTable& kernels, Team& team, const IndexSelectArgs& args);
+void RunSparseAttention(const KernelTable& kernels, Team& team, const SparseAttentionArgs& args);
+
 void RunMoeRoute(const KernelTable& kernels, Team& team, const MoeRouteArgs& args);
 void RunMoePermute(const KernelTable& kernels, Team& team, const MoePermuteArgs& args);
 void RunExpertFfn(const KernelTable& kernels, Team& team, const ExpertFfnArgs& args);

@@ -4,14 +4,10 @@
 namespace weir::kernels::cpu {
 namespace {
 
-using Fill = void (*)(KernelTable*);
-
-KernelTable Make(Fill multiply, Fill rowwise, Fill attend, Fill ceiling) {
+template <class... Fills>
+KernelTable Make(Fills... fills) {
   KernelTable table;
-  multiply(&table);
-  rowwise(&table);
-  attend(&table);
-  ceiling(&table);
+  (fills(&table), ...);
   return table;
 }
 
@@ -19,10 +15,14 @@ KernelTable Make(Fill multiply, Fill rowwise, Fill attend, Fill ceiling) {
 
 const KernelTable& KernelsFor(Isa isa) {
   static const KernelTable kTables[kIsaCount] = {
-      Make(FillMultiplyScalar, FillRowwiseScalar, FillAttendScalar, FillCeilingScalar),
-      Make(FillMultiplyAvx2, FillRowwiseAvx2, FillAttendAvx2, FillCeilingAvx2),
-      Make(FillMultiplyAvx512, FillRowwiseAvx512, FillAttendAvx512, FillCeilingAvx512),
-      Make(FillMultiplyAvx512Vnni, FillRowwiseAvx512, FillAttendAvx512, FillCeilingAvx512),
+      Make(FillMultiplyScalar, FillRowwiseScalar, FillAttendScalar, FillStoreScalar,
+           FillCeilingScalar),
+      Make(FillMultiplyAvx2, FillRowwiseAvx2, FillAttendAvx2, FillStoreAvx2,
+           FillCeilingAvx2),
+      Make(FillMultiplyAvx512, FillRowwiseAvx512, FillAttendAvx512, FillStoreAvx512,
+           FillCeilingAvx512),
+      Make(FillMultiplyAvx512Vnni, FillRowwiseAvx512, FillAttendAvx512, FillStoreAvx512,
+           FillCeilingAvx512),
   };
   return kTables[static_cast<int>(isa)];
 }

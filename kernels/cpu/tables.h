@@ -22,6 +22,10 @@ void FillRowwiseScalar(KernelTable* table);
 void FillRowwiseAvx2(KernelTable* table);
 void FillRowwiseAvx512(KernelTable* table);
 
+void FillStoreScalar(KernelTable* table);
+void FillStoreAvx2(KernelTable* table);
+void FillStoreAvx512(KernelTable* table);
+
 void FillCeilingScalar(KernelTable* table);
 void FillCeilingAvx2(KernelTable* table);
 void FillCeilingAvx512(KernelTable* table);

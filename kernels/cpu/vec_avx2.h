@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/codes.h"
+
 #define WEIR_LANE_CODE static inline __attribute__((always_inline))
 
 namespace weir::kernels::cpu {
@@ -45,6 +47,25 @@ struct Vec {
   WEIR_LANE_CODE F E8m0(const uint8_t* p) {
     const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(codes), 23));
+  }
+  // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times 2^-8.
+  WEIR_LANE_CODE F F8(const uint8_t* p) {
+    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const __m128i half =
+        _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7), _mm_set1_epi16(-0x4080));
+    const F value = _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256));
+    const F magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), value);
+    return _mm256_or_ps(value, _mm256_cmp_ps(magnitude, _mm256_set1_ps(448), _CMP_GT_OQ));
+  }
+  // kLanes e2m1 codes, two in a byte, the first one low.
+  WEIR_LANE_CODE F F4(const uint8_t* p) {
+    int dword = 0;
+    __builtin_memcpy(&dword, p, sizeof(dword));
+    const __m256i shift = _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+    const __m256i codes = _mm256_srlv_epi32(_mm256_set1_epi32(dword), shift);
+    const F magnitude = _mm256_permutevar8x32_ps(_mm256_load_ps(kE2m1), codes);
+    const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(codes, 3), 31);
+    return _mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign));
   }
   WEIR_LANE_CODE float Sum(F x) {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/codes.h"
+
 #define WEIR_LANE_CODE static inline __attribute__((always_inline))
 
 namespace weir::kernels::cpu {
@@ -44,6 +46,14 @@ struct Vec {
   WEIR_LANE_CODE F E8m0(const uint8_t* p) {
     const __m128i codes = _mm_set_epi32(p[3], p[2], p[1], p[0]);
     return _mm_castsi128_ps(_mm_slli_epi32(codes, 23));
+  }
+  // kLanes e4m3 codes, NaN included.
+  WEIR_LANE_CODE F F8(const uint8_t* p) {
+    return _mm_set_ps(kE4m3.value[p[3]], kE4m3.value[p[2]], kE4m3.value[p[1]], kE4m3.value[p[0]]);
+  }
+  // kLanes e2m1 codes, two in a byte, the first one low.
+  WEIR_LANE_CODE F F4(const uint8_t* p) {
+    return _mm_set_ps(kE2m1[p[1] >> 4], kE2m1[p[1] & 15], kE2m1[p[0] >> 4], kE2m1[p[0] & 15]);
   }
   WEIR_LANE_CODE float Sum(F x) {
     const __m128 b = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -31,9 +31,6 @@ struct WeightBf16 {
   }
 };
 
-alignas(64) const float kE2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-
 // The permutation looks at the low four bits of each lane, so a shift picks the code.
 struct WeightF4 {
   static constexpr int kUnit = 8;
