@@ -111,6 +111,19 @@ WEIR_FAST(MoePermute)
 WEIR_FAST(ExpertFfn)
 WEIR_FAST(MoeCombine)
 WEIR_FAST(StreamMix)
+WEIR_FAST(GatherRows)
+WEIR_FAST(EmbedStreams)
+WEIR_FAST(Collapse)
+WEIR_FAST(Expand)
+WEIR_FAST(EngramRows)
+WEIR_FAST(EngramGather)
+WEIR_FAST(EngramGate)
+WEIR_FAST(WindowRows)
+WEIR_FAST(RingWrite)
+WEIR_FAST(CompressPair)
+WEIR_FAST(EntryWrite)
+WEIR_FAST(RoundTrip)
+WEIR_FAST(Sample)
 
 void CpuOps::MlaAbsorbQuery(Stream& stream, const MlaAbsorbArgs& args) const {
   Push<RunMlaAbsorbQuery>(stream, args);
@@ -119,20 +132,7 @@ void CpuOps::MlaExpandValue(Stream& stream, const MlaAbsorbArgs& args) const {
   Push<RunMlaExpandValue>(stream, args);
 }
 
-WEIR_REFERENCE(GatherRows)
-WEIR_REFERENCE(EmbedStreams)
-WEIR_REFERENCE(Collapse)
-WEIR_REFERENCE(Expand)
 WEIR_REFERENCE(EngramIds)
-WEIR_REFERENCE(EngramRows)
-WEIR_REFERENCE(EngramGather)
-WEIR_REFERENCE(EngramGate)
-WEIR_REFERENCE(WindowRows)
-WEIR_REFERENCE(RingWrite)
-WEIR_REFERENCE(CompressPair)
-WEIR_REFERENCE(EntryWrite)
-WEIR_REFERENCE(RoundTrip)
-WEIR_REFERENCE(Sample)
 WEIR_REFERENCE(Verify)
 
 }  // namespace weir::kernels::cpu

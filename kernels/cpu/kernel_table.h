@@ -63,13 +63,32 @@ struct KernelTable {
   void (*swiglu)(float* gate, const float* up, int64_t n, float limit, float factor) = nullptr;
   void (*widen_bf16)(const uint16_t* from, float* to, int64_t n) = nullptr;
 
+  // sum over i of a[i] b[i] c[i] d[i]
+  double (*dot_of_products)(const float* a, const float* b, const float* c, const float* d,
+                            int64_t n) = nullptr;
+  // Residual streams of one row (kernels/op/streams.h), at most kStreamsMax of them.
+  void (*collapse)(const float* x, int streams, int64_t width, const float* pre,
+                   float* out) = nullptr;
+  void (*expand)(float* x, int streams, int64_t width, const float* y, const float* post,
+                 const float* comb) = nullptr;
+  // The largest of x; NaN if any of them is.
+  float (*top)(const float* x, int64_t n) = nullptr;
+  // out[i] = e^(x[i] - top), as near as 4 units in the last place; next to nothing below -87
+  void (*exp_below)(const float* x, float top, int64_t n, float* out) = nullptr;
   // sum[k] += a max(x[k], 0), in double; NaN stays NaN.
   void (*relu_axpy)(double* sum, double a, const float* x, int64_t n) = nullptr;
 
-  // Rows of KV stores as F32, the reference's bits; `from` may lie anywhere.
-  void (*decode_fp8_block32)(const uint8_t* from, int width, float* to) = nullptr;
-  void (*decode_fp4_block16)(const uint8_t* from, int width, float* to) = nullptr;
-  void (*decode_fp4_block32)(const uint8_t* from, int width, float* to) = nullptr;
+  // Rows of KV stores (kernels/op/formats.h) to F32 and back, the reference's bits. Codes may lie
+  // anywhere; encoded scales lie behind the codes.
+  void (*decode_fp8_block32)(const uint8_t* codes, const uint8_t* scales, int width,
+                             float* to) = nullptr;
+  void (*decode_fp4_block16)(const uint8_t* codes, const uint8_t* scales, int width,
+                             float* to) = nullptr;
+  void (*decode_fp4_block32)(const uint8_t* codes, const uint8_t* scales, int width,
+                             float* to) = nullptr;
+  void (*encode_fp8_block32)(const float* x, int width, uint8_t* to) = nullptr;
+  void (*encode_fp4_block16)(const float* x, int width, uint8_t* to) = nullptr;
+  void (*encode_fp4_block32)(const float* x, int width, uint8_t* to) = nullptr;
 
   // One step of softmax attention over a tile of positions, heads sharing keys and values.
   void (*attend)(const AttendTile& tile) = nullptr;

@@ -51,6 +51,80 @@ void AxpyRow(float* sum, float a, const float* x, int64_t count) {
       });
 }
 
+// In double: what is made of it takes a square root near zero.
+double DotOfProductsRow(const float* a, const float* b, const float* c, const float* d,
+                        int64_t count) {
+  double lane[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (int k = 0; k < 8; ++k) {
+      const double x = static_cast<double>(a[i + k]) * static_cast<double>(b[i + k]);
+      const double y = static_cast<double>(c[i + k]) * static_cast<double>(d[i + k]);
+      lane[k] += x * y;
+    }
+  }
+  for (int k = 0; i < count; ++i, ++k) {
+    lane[k] += static_cast<double>(a[i]) * static_cast<double>(b[i]) *
+               (static_cast<double>(c[i]) * static_cast<double>(d[i]));
+  }
+  return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+}
+
+void CollapseRow(const float* x, int streams, int64_t width, const float* pre, float* out) {
+  ForVectors(
+      width, [&](int64_t i, int n) __attribute__((always_inline)) {
+        Vec::F sum = Vec::Zero();
+        for (int k = 0; k < streams; ++k) {
+          sum = Vec::Fma(Vec::Set1(pre[k]), LoadSome(x + k * width + i, n), sum);
+        }
+        StoreSome(out + i, sum, n);
+      });
+}
+
+void ExpandRow(float* x, int streams, int64_t width, const float* y, const float* post,
+               const float* comb) {
+  ForVectors(
+      width, [&](int64_t i, int n) __attribute__((always_inline)) {
+        Vec::F in[8];  // kStreamsMax
+        for (int j = 0; j < streams; ++j) in[j] = LoadSome(x + j * width + i, n);
+        const Vec::F add = LoadSome(y + i, n);
+        for (int k = 0; k < streams; ++k) {
+          Vec::F sum = Vec::Mul(Vec::Set1(post[k]), add);
+          for (int j = 0; j < streams; ++j) {
+            sum = Vec::Fma(Vec::Set1(comb[j * streams + k]), in[j], sum);
+          }
+          StoreSome(x + k * width + i, sum, n);
+        }
+      });
+}
+
+// As integers in the order of the floats, whose least and largest registers compute; a NaN lies
+// beyond an infinity.
+float TopRow(const float* x, int64_t count) {
+  constexpr int32_t kInfinity = 0x7f800000;
+  int32_t most = INT32_MIN;
+  int32_t least = INT32_MAX;
+  for (int64_t i = 0; i < count; ++i) {
+    int32_t bits = 0;
+    __builtin_memcpy(&bits, x + i, sizeof(bits));
+    const int32_t key = bits ^ (bits >> 31 & 0x7fffffff);
+    most = key > most ? key : most;
+    least = key < least ? key : least;
+  }
+  if (most > kInfinity || least < -kInfinity - 1) return __builtin_nanf("");
+  const int32_t bits = most ^ (most >> 31 & 0x7fffffff);
+  float top = 0;
+  __builtin_memcpy(&top, &bits, sizeof(top));
+  return top;
+}
+
+void ExpBelowRow(const float* x, float top, int64_t count, float* out) {
+  ForVectors(
+      count, [&](int64_t i, int n) __attribute__((always_inline)) {
+        StoreSome(out + i, Exp(Vec::Sub(LoadSome(x + i, n), Vec::Set1(top))), n);
+      });
+}
+
 // Independent lanes, which the compiler turns into registers of doubles.
 void ReluAxpyRow(double* sum, double a, const float* x, int64_t count) {
   for (int64_t k = 0; k < count; ++k) sum[k] += (x[k] < 0 ? 0.0 : static_cast<double>(x[k])) * a;
@@ -83,6 +157,11 @@ void FillRowwise(KernelTable* table) {
   table->add = AddRow;
   table->axpy = AxpyRow;
   table->swiglu = SwigluRow;
+  table->dot_of_products = DotOfProductsRow;
+  table->collapse = CollapseRow;
+  table->expand = ExpandRow;
+  table->top = TopRow;
+  table->exp_below = ExpBelowRow;
   table->relu_axpy = ReluAxpyRow;
   table->widen_bf16 = WidenBf16Row;
 }

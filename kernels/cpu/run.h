@@ -32,6 +32,21 @@ void RunMoePermute(const KernelTable& kernels, Team& team, const MoePermuteArgs&
 void RunExpertFfn(const KernelTable& kernels, Team& team, const ExpertFfnArgs& args);
 void RunMoeCombine(const KernelTable& kernels, Team& team, const MoeCombineArgs& args);
 
+void RunEmbedStreams(const KernelTable& kernels, Team& team, const EmbedStreamsArgs& args);
 void RunStreamMix(const KernelTable& kernels, Team& team, const StreamMixArgs& args);
+void RunCollapse(const KernelTable& kernels, Team& team, const CollapseArgs& args);
+void RunExpand(const KernelTable& kernels, Team& team, const ExpandArgs& args);
+
+void RunWindowRows(const KernelTable& kernels, Team& team, const WindowRowsArgs& args);
+void RunEntryWrite(const KernelTable& kernels, Team& team, const EntryWriteArgs& args);
+void RunRingWrite(const KernelTable& kernels, Team& team, const RingWriteArgs& args);
+void RunCompressPair(const KernelTable& kernels, Team& team, const CompressPairArgs& args);
+void RunRoundTrip(const KernelTable& kernels, Team& team, const RoundTripArgs& args);
+void RunGatherRows(const KernelTable& kernels, Team& team, const GatherRowsArgs& args);
+void RunEngramRows(const KernelTable& kernels, Team& team, const EngramRowsArgs& args);
+void RunEngramGather(const KernelTable& kernels, Team& team, const EngramGatherArgs& args);
+void RunEngramGate(const KernelTable& kernels, Team& team, const EngramGateArgs& args);
+
+void RunSample(const KernelTable& kernels, Team& team, const SampleArgs& args);
 
 }  // namespace weir::kernels::cpu

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Scores of index keys as a matrix product: the keys of up to kTile entries are laid side by side as
-// a tile of packed.h, codes and scales as they are, and the row's heads are multiplied by it. With
-// 4-bit keys and queries every product is exact, so a score is the reference's to the bit. The sum
-// over heads runs in double, in head order.
+// Scores of index keys as a matrix product: the keys of up to kTile entries are laid side by side
+// as a tile of packed.h, codes and scales as they are, and the row's heads are multiplied by it.
+// With 4-bit keys and queries every product is exact, so a score is the reference's to the bit. The
+// sum over heads runs in double, in head order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -71,7 +71,8 @@ class KeyTile {
     const float* q = F32(args_.q) + r * args_.heads * args_.width;
     const float* weight = F32(args_.weight) + r * args_.heads;
     MultiplyTileRows(
-        kernels_, part, tile_, 0, args_.heads, count, [&](int64_t h) { return q + h * args_.width; },
+        kernels_, part, tile_, 0, args_.heads, count,
+        [&](int64_t h) { return q + h * args_.width; },
         [&](int64_t h) { return dots_ + h * kTile; });
     double sum[kTile] = {};
     for (int64_t h = 0; h < args_.heads; ++h) {
@@ -165,10 +166,10 @@ class RowChoice {
   const IndexSelectArgs& args_;
   const int64_t r_;
   const int64_t visible_;
-  int64_t count_ = 0;          // entries to choose from
-  float* score_ = nullptr;     // of each
-  int32_t* entry_ = nullptr;   // which they are, ascending
-  float* best_ = nullptr;      // by block
+  int64_t count_ = 0;         // entries to choose from
+  float* score_ = nullptr;    // of each
+  int32_t* entry_ = nullptr;  // which they are, ascending
+  float* best_ = nullptr;     // by block
 };
 
 }  // namespace

@@ -34,7 +34,8 @@ class RowKeys {
 
   void Expand(const KernelTable& kernels, int index, float* to) const {
     if (index < recent_) {
-      const std::byte* row = ref::RecentRow(*args_.rows, args_.fresh, args_.ring, r_, first_ + index);
+      const std::byte* row =
+          ref::RecentRow(*args_.rows, args_.fresh, args_.ring, r_, first_ + index);
       return DecodeStoreRow(kernels, args_.ring.format, row, args_.width, to);
     }
     const DeviceAddress at =
@@ -82,8 +83,8 @@ void RunSparseAttention(const KernelTable& kernels, Team& team, const SparseAtte
       float* out = F32(args.out) + (r * args.heads + first + h) * width;
       const float* sum = tile.acc + h * tile.acc_stride;
       const double sink = std::exp(double{F32(args.sink)[first + h]} - tile.top[h]);
-      const auto inverse = static_cast<float>(1.0 / (tile.total[h] + sink));
-      for (int64_t j = 0; j < width; ++j) out[j] = sum[j] * inverse;
+      const double inverse = 1.0 / (tile.total[h] + sink);
+      for (int64_t j = 0; j < width; ++j) out[j] = static_cast<float>(sum[j] * inverse);
     }
   });
 }

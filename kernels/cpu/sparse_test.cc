@@ -21,7 +21,7 @@ class SparseTest : public CpuTest {};
 TEST_P(SparseTest, RowsExpandToTheReferencesBits) {
   const cpu::KernelTable& kernels = cpu::KernelsFor(*cpu::CheckedIsa(GetParam()));
   constexpr int kWidth = 96;
-  const auto check = [&](RowFormat format, auto decode) {
+  const auto check = [&](RowFormat format, auto decode, size_t values) {
     for (uint64_t trial = 0; trial < 20; ++trial) {
       // Any bytes at any address, every code among them.
       std::vector<uint8_t> bytes(RowBytes(format, kWidth) + 1);
@@ -29,7 +29,7 @@ TEST_P(SparseTest, RowsExpandToTheReferencesBits) {
         bytes[i] = static_cast<uint8_t>(RandomBits(trial, 0, i));
       }
       float have[kWidth], want[kWidth];
-      decode(bytes.data() + 1, kWidth, have);
+      decode(bytes.data() + 1, bytes.data() + 1 + values, kWidth, have);
       ref::DecodeRow(format, reinterpret_cast<const std::byte*>(bytes.data() + 1), kWidth, want);
       for (int i = 0; i < kWidth; ++i) {
         if (std::isnan(want[i])) {
@@ -40,9 +40,36 @@ TEST_P(SparseTest, RowsExpandToTheReferencesBits) {
       }
     }
   };
-  check(RowFormat::kFp8Block32, kernels.decode_fp8_block32);
-  check(RowFormat::kFp4Block16, kernels.decode_fp4_block16);
-  check(RowFormat::kFp4Block32, kernels.decode_fp4_block32);
+  check(RowFormat::kFp8Block32, kernels.decode_fp8_block32, kWidth);
+  check(RowFormat::kFp4Block16, kernels.decode_fp4_block16, kWidth / 2);
+  check(RowFormat::kFp4Block32, kernels.decode_fp4_block32, kWidth / 2);
+}
+
+TEST_P(SparseTest, RowsArePackedToTheReferencesBits) {
+  const cpu::KernelTable& kernels = cpu::KernelsFor(*cpu::CheckedIsa(GetParam()));
+  constexpr int kWidth = 64;
+  const auto check = [&](RowFormat format, auto encode) {
+    for (uint64_t trial = 0; trial < 300; ++trial) {
+      std::vector<float> x = Random(kWidth, trial);
+      for (size_t i = 0; i < x.size(); ++i) {
+        // All sizes down to subnormal ones, midpoints between codes, zeros and what is no number.
+        if (trial % 3 == 0)
+          x[i] = std::ldexp(x[i], static_cast<int>(RandomBits(trial, 1, i) % 40) - 30);
+        if (trial % 3 == 1)
+          x[i] = std::ldexp(std::round(x[i] * 64), static_cast<int>(trial % 17) - 12);
+        if (trial % 50 == 7 && i % 9 == 2) x[i] = i % 2 == 0 ? NAN : -INFINITY;
+        if (i % 13 == 4) x[i] = i % 2 == 0 ? 0.0f : -0.0f;
+      }
+      if (trial % 40 == 3) std::fill(x.begin(), x.end(), std::ldexp(1.0f, -140));
+      std::vector<uint8_t> have(RowBytes(format, kWidth)), want(have.size());
+      encode(x.data(), kWidth, have.data());
+      ref::EncodeRow(format, x.data(), kWidth, reinterpret_cast<std::byte*>(want.data()));
+      ASSERT_EQ(have, want) << "format " << static_cast<int>(format) << ", trial " << trial;
+    }
+  };
+  check(RowFormat::kFp8Block32, kernels.encode_fp8_block32);
+  check(RowFormat::kFp4Block16, kernels.encode_fp4_block16);
+  check(RowFormat::kFp4Block32, kernels.encode_fp4_block32);
 }
 
 // Random rows in a store's format, one after the other. Every `same`th row repeats the one before.
@@ -188,7 +215,8 @@ TEST_P(SparseTest, AttentionOverWindowAndEntries) {
 TEST_P(SparseTest, ARowsAttentionDoesNotDependOnItsBatch) {
   for (const int heads : {3, 20}) {
     Side side = Cpu();
-    // Windows of the first row alone are of one step: only rows that see no other fresh row compare.
+    // Windows of the first row alone are of one step: only rows that see no other fresh row
+    // compare.
     const std::vector<float> whole = Attend(side, kPacked, heads, {200, 30});
     const std::vector<float> one = Attend(side, kPacked, heads, {200, 1});
     const std::vector<float> some = Attend(side, kPacked, heads, {200, 3});
@@ -233,9 +261,8 @@ std::vector<int32_t> Select(Side& side, const Choice& choice, const Batch& batch
   const std::vector<int32_t> blocks = side.Get<int32_t>(args.candidates_out);
   args.candidates = args.candidates_out;
   args.candidates_out = {};
-  args.weight = side.Put(ByPosition<float>(batch, heads, [](uint64_t seed, size_t count) {
-    return Random(count, seed + 7777);
-  }));
+  args.weight = side.Put(ByPosition<float>(
+      batch, heads, [](uint64_t seed, size_t count) { return Random(count, seed + 7777); }));
   side.ops().IndexSelect(side.stream(), args);
   const std::vector<int32_t> narrow = side.Get<int32_t>(args.selected);
   all.insert(all.end(), blocks.begin(), blocks.end());

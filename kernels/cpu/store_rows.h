@@ -20,13 +20,28 @@ inline void DecodeStoreRow(const KernelTable& kernels, RowFormat format, const s
       std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
       return;
     case RowFormat::kFp8Block32:
-      return kernels.decode_fp8_block32(codes, width, to);
+      return kernels.decode_fp8_block32(codes, codes + width, width, to);
     case RowFormat::kFp4Block16:
-      return kernels.decode_fp4_block16(codes, width, to);
+      return kernels.decode_fp4_block16(codes, codes + width / 2, width, to);
     case RowFormat::kFp4Block32:
-      return kernels.decode_fp4_block32(codes, width, to);
+      return kernels.decode_fp4_block32(codes, codes + width / 2, width, to);
     default:
       return ref::DecodeRow(format, from, width, to);
+  }
+}
+
+inline void EncodeStoreRow(const KernelTable& kernels, RowFormat format, const float* x, int width,
+                           std::byte* to) {
+  auto* codes = reinterpret_cast<uint8_t*>(to);
+  switch (format) {
+    case RowFormat::kFp8Block32:
+      return kernels.encode_fp8_block32(x, width, codes);
+    case RowFormat::kFp4Block16:
+      return kernels.encode_fp4_block16(x, width, codes);
+    case RowFormat::kFp4Block32:
+      return kernels.encode_fp4_block32(x, width, codes);
+    default:
+      return ref::EncodeRow(format, x, width, to);
   }
 }
 

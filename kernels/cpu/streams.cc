@@ -57,4 +57,39 @@ void RunStreamMix(const KernelTable& kernels, Team& team, const StreamMixArgs& a
   });
 }
 
+void RunEmbedStreams(const KernelTable& kernels, Team& team, const EmbedStreamsArgs& args) {
+  const int64_t width = args.table.shape[1];
+  const int64_t n = args.streams;
+  team.For(args.rows->count, 2, [&](const Team::Part&, int64_t r) {
+    const int64_t token = ref::I32(args.rows->token)[r];
+    WEIR_CHECK(token >= 0 && token < args.table.shape[0]);
+    float* x = F32(args.x) + r * n * width;
+    if (args.table.dtype == DType::kBf16) {
+      kernels.widen_bf16(ref::As<const uint16_t>(args.table.address) + token * width, x, width);
+    } else {
+      std::copy_n(F32(args.table) + token * width, width, x);
+    }
+    for (int64_t k = 1; k < n; ++k) std::copy_n(x, width, x + k * width);
+    for (int64_t k = 0; k < n; ++k) F32(args.pre)[r * n + k] = k == 0 ? 1.0f : 0.0f;
+  });
+}
+
+void RunCollapse(const KernelTable& kernels, Team& team, const CollapseArgs& args) {
+  const int64_t width = args.width;
+  team.For(args.rows, 2, [&](const Team::Part&, int64_t r) {
+    kernels.collapse(F32(args.x) + r * args.streams * width, args.streams, width,
+                     F32(args.pre) + r * args.streams, F32(args.out) + r * width);
+  });
+}
+
+void RunExpand(const KernelTable& kernels, Team& team, const ExpandArgs& args) {
+  const int64_t n = args.streams;
+  const int64_t width = args.width;
+  WEIR_CHECK(n <= kStreamsMax);
+  team.For(args.rows, 2, [&](const Team::Part&, int64_t r) {
+    kernels.expand(F32(args.x) + r * n * width, args.streams, width, F32(args.y) + r * width,
+                   F32(args.post) + r * n, F32(args.comb) + r * n * n);
+  });
+}
+
 }  // namespace weir::kernels::cpu

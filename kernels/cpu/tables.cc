@@ -17,8 +17,7 @@ const KernelTable& KernelsFor(Isa isa) {
   static const KernelTable kTables[kIsaCount] = {
       Make(FillMultiplyScalar, FillRowwiseScalar, FillAttendScalar, FillStoreScalar,
            FillCeilingScalar),
-      Make(FillMultiplyAvx2, FillRowwiseAvx2, FillAttendAvx2, FillStoreAvx2,
-           FillCeilingAvx2),
+      Make(FillMultiplyAvx2, FillRowwiseAvx2, FillAttendAvx2, FillStoreAvx2, FillCeilingAvx2),
       Make(FillMultiplyAvx512, FillRowwiseAvx512, FillAttendAvx512, FillStoreAvx512,
            FillCeilingAvx512),
       Make(FillMultiplyAvx512Vnni, FillRowwiseAvx512, FillAttendAvx512, FillStoreAvx512,

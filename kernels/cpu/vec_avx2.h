@@ -48,7 +48,8 @@ struct Vec {
     const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(codes), 23));
   }
-  // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times 2^-8.
+  // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times
+  // 2^-8.
   WEIR_LANE_CODE F F8(const uint8_t* p) {
     const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     const __m128i half =

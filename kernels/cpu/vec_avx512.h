@@ -49,18 +49,21 @@ struct Vec {
     const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23));
   }
-  // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times 2^-8.
+  // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times
+  // 2^-8.
   WEIR_LANE_CODE F F8(const uint8_t* p) {
     const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     const __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
                                           _mm256_set1_epi16(-0x4080));
     const F value = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256));
-    const __mmask16 none = _mm512_cmp_ps_mask(_mm512_abs_ps(value), _mm512_set1_ps(448), _CMP_GT_OQ);
+    const __mmask16 none =
+        _mm512_cmp_ps_mask(_mm512_abs_ps(value), _mm512_set1_ps(448), _CMP_GT_OQ);
     return _mm512_mask_mov_ps(value, none, _mm512_set1_ps(__builtin_nanf("")));
   }
   // kLanes e2m1 codes, two in a byte, the first one low.
   WEIR_LANE_CODE F F4(const uint8_t* p) {
-    const __m512i shift = _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+    const __m512i shift =
+        _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
     const __m512i half = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
     const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     const __m512i dwords = _mm512_permutexvar_epi32(half, _mm512_castsi128_si512(codes));

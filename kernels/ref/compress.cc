@@ -4,6 +4,7 @@
 
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/by_row.h"
 #include "kernels/ref/formats.h"
 #include "kernels/ref/ref_ops.h"
 #include "kernels/ref/rotary.h"
@@ -22,70 +23,55 @@ double ValueAt(const std::byte* row, int64_t index) {
 
 }  // namespace
 
+void RingWriteRow(const RingWriteArgs& args, int64_t r) {
+  const int32_t* sequence = I32(args.rows->sequence);
+  const RingKv& ring = args.ring;
+  const int64_t heir = r + ring.ring_rows;
+  if (heir < args.rows->count && sequence[heir] == sequence[r]) return;
+  std::memcpy(As<void>(RingRow(ring, sequence[r], I32(args.rows->position)[r])),
+              As<const std::byte>(args.fresh.address) + r * ring.row_bytes,
+              static_cast<size_t>(ring.row_bytes));
+}
+
+void CompressPairRow(const CompressPairArgs& args, int64_t r, const Rounding& round) {
+  float* latent = F32(args.latent) + r * args.width;
+  std::memset(latent, 0, static_cast<size_t>(args.width) * sizeof(float));
+  const int32_t position = I32(args.rows->position)[r];
+  if (position % 2 == 0) return;
+  const std::byte* kv = RecentRow(*args.rows, args.kv, args.kv_carry, r, position - 1);
+  const std::byte* gate = RecentRow(*args.rows, args.gate, args.gate_carry, r, position - 1);
+  for (int64_t i = 0; i < args.width; ++i) {
+    const double first = ValueAt(gate, i);
+    const double second = F32(args.gate)[r * args.width + i];
+    // A softmax of two is a sigmoid of their difference.
+    const double share = 1.0 / (1.0 + std::exp(first - second));
+    latent[i] = round(ValueAt(kv, i) * (1.0 - share) + F32(args.kv)[r * args.width + i] * share);
+  }
+  NormRow(latent, args.width, args.eps, F32(args.norm_weight), latent, round);
+}
+
 void RefOps::WindowRows(Stream& stream, const WindowRowsArgs& args) const {
   const KernelScope scope(stream);
   WEIR_CHECK(args.width <= kWidthMax);
-  const auto bytes = static_cast<int64_t>(RowBytes(args.format, static_cast<size_t>(args.width)));
   float row[kWidthMax];
-  for (int64_t r = 0; r < args.rows->count; ++r) {
-    NormRow(F32(args.kv) + r * args.width, args.width, args.eps, F32(args.norm_weight), row,
-            round_);
-    RotateTail(row, args.width, args.rope, F32(args.frequency), I32(args.rows->position)[r],
-               round_);
-    EncodeRow(args.format, row, args.width, As<std::byte>(args.fresh.address) + r * bytes);
-  }
+  for (int64_t r = 0; r < args.rows->count; ++r) WindowRow(args, r, round_, row, EncodeRow);
 }
 
 void RefOps::RingWrite(Stream& stream, const RingWriteArgs& args) const {
   const KernelScope scope(stream);
-  const int32_t* sequence = I32(args.rows->sequence);
-  const RingKv& ring = args.ring;
-  for (int64_t r = 0; r < args.rows->count; ++r) {
-    const int64_t heir = r + ring.ring_rows;
-    if (heir < args.rows->count && sequence[heir] == sequence[r]) continue;
-    std::memcpy(As<void>(RingRow(ring, sequence[r], I32(args.rows->position)[r])),
-                As<const std::byte>(args.fresh.address) + r * ring.row_bytes,
-                static_cast<size_t>(ring.row_bytes));
-  }
+  for (int64_t r = 0; r < args.rows->count; ++r) RingWriteRow(args, r);
 }
 
 void RefOps::CompressPair(Stream& stream, const CompressPairArgs& args) const {
   const KernelScope scope(stream);
-  for (int64_t r = 0; r < args.rows->count; ++r) {
-    float* latent = F32(args.latent) + r * args.width;
-    std::memset(latent, 0, static_cast<size_t>(args.width) * sizeof(float));
-    const int32_t position = I32(args.rows->position)[r];
-    if (position % 2 == 0) continue;
-    const std::byte* kv = RecentRow(*args.rows, args.kv, args.kv_carry, r, position - 1);
-    const std::byte* gate = RecentRow(*args.rows, args.gate, args.gate_carry, r, position - 1);
-    for (int64_t i = 0; i < args.width; ++i) {
-      const double first = ValueAt(gate, i);
-      const double second = F32(args.gate)[r * args.width + i];
-      // A softmax of two is a sigmoid of their difference.
-      const double share = 1.0 / (1.0 + std::exp(first - second));
-      latent[i] = round_(ValueAt(kv, i) * (1.0 - share) + F32(args.kv)[r * args.width + i] * share);
-    }
-    NormRow(latent, args.width, args.eps, F32(args.norm_weight), latent, round_);
-  }
+  for (int64_t r = 0; r < args.rows->count; ++r) CompressPairRow(args, r, round_);
 }
 
 void RefOps::EntryWrite(Stream& stream, const EntryWriteArgs& args) const {
   const KernelScope scope(stream);
   WEIR_CHECK(args.width <= kWidthMax);
-  const PagedKv& store = args.store;
   float row[kWidthMax];
-  for (int64_t r = 0; r < args.rows->count; ++r) {
-    const int32_t position = I32(args.rows->position)[r];
-    if ((position + 1) % store.ratio != 0 || position < I32(args.rows->write_floor)[r]) continue;
-    const float* x = F32(args.x) + r * args.width;
-    std::memcpy(row, x, static_cast<size_t>(args.width) * sizeof(float));
-    if (!args.norm_weight.empty()) {
-      NormRow(row, args.width, args.eps, F32(args.norm_weight), row, round_);
-    }
-    RotateTail(row, args.width, args.rope, F32(args.frequency), position + 1 - store.ratio, round_);
-    EncodeRow(store.format, row, args.width,
-              As<std::byte>(KvRow(store, I32(args.rows->sequence)[r], position)));
-  }
+  for (int64_t r = 0; r < args.rows->count; ++r) EntryWriteRow(args, r, round_, row, EncodeRow);
 }
 
 void RefOps::RoundTrip(Stream& stream, const RoundTripArgs& args) const {

@@ -5,15 +5,12 @@
 #include "base/stdx/bytes.h"
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/by_row.h"
 #include "kernels/ref/formats.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace weir::kernels::ref {
 namespace {
-
-bool IsImage(const StepRows& rows, int64_t r) {
-  return !rows.image.empty() && I32(rows.image)[r] != 0;
-}
 
 // ids[k] = compressed id k positions back, the pad from the first one on that is not there.
 void LookBack(const EngramRowsArgs& args, int64_t r, int64_t* ids) {
@@ -61,36 +58,40 @@ void RefOps::EngramIds(Stream& stream, const EngramIdsArgs& args) const {
   }
 }
 
+void EngramRowsRow(const EngramRowsArgs& args, int64_t r) {
+  const auto* multiplier = As<const int64_t>(args.multiplier.address);
+  const int64_t columns = int64_t{args.ngram - 1} * args.heads;
+  int64_t id[kNgramMax];
+  LookBack(args, r, id);
+  int64_t hash = id[0] * multiplier[0];
+  for (int64_t column = 0; column < columns; ++column) {
+    if (column % args.heads == 0) {
+      const int64_t order = column / args.heads + 1;
+      hash ^= id[order] * multiplier[order];
+    }
+    I32(args.row)
+    [r * columns + column] =
+        static_cast<int32_t>(hash % I32(args.prime)[column] + I32(args.offset)[column]);
+  }
+}
+
 void RefOps::EngramRows(Stream& stream, const EngramRowsArgs& args) const {
   const KernelScope scope(stream);
   WEIR_CHECK(args.ngram <= kNgramMax && args.history.row_bytes == sizeof(int32_t));
-  const auto* multiplier = As<const int64_t>(args.multiplier.address);
-  const int64_t columns = int64_t{args.ngram - 1} * args.heads;
-  for (int64_t r = 0; r < args.rows->count; ++r) {
-    int64_t id[kNgramMax];
-    LookBack(args, r, id);
-    int64_t hash = id[0] * multiplier[0];
-    for (int64_t column = 0; column < columns; ++column) {
-      if (column % args.heads == 0) {
-        const int64_t order = column / args.heads + 1;
-        hash ^= id[order] * multiplier[order];
-      }
-      I32(args.row)[r * columns + column] = static_cast<int32_t>(
-          hash % I32(args.prime)[column] + I32(args.offset)[column]);
-    }
-  }
+  for (int64_t r = 0; r < args.rows->count; ++r) EngramRowsRow(args, r);
+}
+
+void EngramGatherRow(const EngramGatherArgs& args, int64_t i, const Rounding& round) {
+  const int64_t row = I32(args.row)[i];
+  WEIR_CHECK(row >= 0 && row < args.table.rows);
+  float* out = F32(args.out) + i * args.table.cols;
+  for (int64_t col = 0; col < args.table.cols; ++col)
+    out[col] = round(TableAt(args.table, row, col));
 }
 
 void RefOps::EngramGather(Stream& stream, const EngramGatherArgs& args) const {
   const KernelScope scope(stream);
-  float* out = F32(args.out);
-  for (int64_t i = 0; i < int64_t{args.rows} * args.columns; ++i) {
-    const int64_t row = I32(args.row)[i];
-    WEIR_CHECK(row >= 0 && row < args.table.rows);
-    for (int64_t col = 0; col < args.table.cols; ++col) {
-      *out++ = round_(TableAt(args.table, row, col));
-    }
-  }
+  for (int64_t i = 0; i < int64_t{args.rows} * args.columns; ++i) EngramGatherRow(args, i, round_);
 }
 
 void RefOps::EngramGate(Stream& stream, const EngramGateArgs& args) const {

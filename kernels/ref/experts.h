@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which experts a row takes, from the gate's product (kernels/op/moe.h, MoeRoute): the same code for
-// every backend on the host, so that only the product is theirs. In double. Any thread; writes the
-// row's part of `expert` and `weight` alone.
+// Which experts a row takes, from the gate's product (kernels/op/moe.h, MoeRoute): the same code
+// for every backend on the host, so that only the product is theirs. In double. Any thread; writes
+// the row's part of `expert` and `weight` alone.
 #pragma once
 
 #include <array>

@@ -5,24 +5,57 @@
 #include "base/stdx/check.h"
 #include "base/stdx/random.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/draw.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace weir::kernels::ref {
 namespace {
 
-// One row's logits under bias, penalties and temperature, and the tokens still in the draw.
-struct Draw {
-  const SampleRow& row;
-  int vocab;
-  float* logit;     // adjusted
-  int32_t* order;   // candidates; all tokens in order until a filter sorts them
-  int32_t* counts;  // zero outside Adjust
-  int kept;
-
-  bool Better(int32_t a, int32_t b) const {
-    return logit[a] != logit[b] ? logit[a] > logit[b] : a < b;
+bool HasChoice(const float* logits, int vocab) {
+  bool nan = false;
+  float top = -HUGE_VALF;
+  for (int t = 0; t < vocab; ++t) {
+    nan |= std::isnan(logits[t]);
+    top = std::max(top, logits[t]);
   }
-};
+  return !nan && std::isfinite(top);
+}
+
+// Drops tokens whose probability is below min_p times the largest.
+void KeepMinP(Draw* draw, float top) {
+  if (draw->row.min_p <= 0) return;
+  const double floor = LeastKept(draw->row, top);
+  draw->kept = static_cast<int>(std::remove_if(draw->order, draw->order + draw->kept,
+                                               [&](int32_t t) { return draw->logit[t] < floor; }) -
+                                draw->order);
+}
+
+// Sorts the candidates and keeps the best top_k, then what top_p leaves of them.
+void KeepHead(Draw* draw, float top) {
+  const SampleRow& row = draw->row;
+  const bool by_k = row.top_k > 0 && row.top_k < draw->kept;
+  if (!by_k && row.top_p >= 1) return;
+  const int wanted = by_k ? row.top_k : draw->kept;
+  std::partial_sort(draw->order, draw->order + wanted, draw->order + draw->kept,
+                    [&](int32_t a, int32_t b) { return draw->Better(a, b); });
+  draw->kept = wanted;
+  if (row.top_p < 1) KeepMass(draw, top);
+}
+
+int32_t Choose(Draw* draw) {
+  if (draw->row.temperature < kGreedyBelow) return Greedy(*draw);
+  Scale(draw);
+  return ChooseScaled(draw, draw->logit[Greedy(*draw)]);
+}
+
+double LogTotal(const float* logits, int vocab) {
+  const float top = *std::max_element(logits, logits + vocab);
+  double total = 0;
+  for (int t = 0; t < vocab; ++t) total += std::exp(double{logits[t]} - top);
+  return top + std::log(total);
+}
+
+}  // namespace
 
 void Adjust(const SampleArgs& args, const float* logits, Draw* draw) {
   const SampleRow& row = draw->row;
@@ -47,49 +80,27 @@ int32_t Greedy(const Draw& draw) {
   return static_cast<int32_t>(std::max_element(draw.logit, draw.logit + draw.vocab) - draw.logit);
 }
 
-bool HasChoice(const float* logits, int vocab) {
-  bool nan = false;
-  float top = -HUGE_VALF;
-  for (int t = 0; t < vocab; ++t) {
-    nan |= std::isnan(logits[t]);
-    top = std::max(top, logits[t]);
-  }
-  return !nan && std::isfinite(top);
+void Scale(Draw* draw) {
+  for (int t = 0; t < draw->vocab; ++t) draw->logit[t] /= draw->row.temperature;
 }
 
-// Drops tokens whose probability is below min_p times the largest.
-void KeepMinP(Draw* draw, float top) {
-  if (draw->row.min_p <= 0) return;
-  const double floor = top + std::log(static_cast<double>(draw->row.min_p));
-  draw->kept = static_cast<int>(std::remove_if(draw->order, draw->order + draw->kept,
-                                               [&](int32_t t) { return draw->logit[t] < floor; }) -
-                                draw->order);
+double LeastKept(const SampleRow& row, float top) {
+  return row.min_p > 0 ? top + std::log(static_cast<double>(row.min_p)) : -HUGE_VAL;
 }
 
-// Sorts the candidates and keeps the best top_k, then the shortest head of them whose share of the
-// kept probability reaches top_p.
-void KeepHead(Draw* draw, float top) {
-  const SampleRow& row = draw->row;
-  const bool by_k = row.top_k > 0 && row.top_k < draw->kept;
-  if (!by_k && row.top_p >= 1) return;
-  const int wanted = by_k ? row.top_k : draw->kept;
-  std::partial_sort(draw->order, draw->order + wanted, draw->order + draw->kept,
-                    [&](int32_t a, int32_t b) { return draw->Better(a, b); });
-  draw->kept = wanted;
-  if (row.top_p >= 1) return;
+void KeepMass(Draw* draw, float top) {
   double total = 0;
   for (int i = 0; i < draw->kept; ++i) total += std::exp(double{draw->logit[draw->order[i]]} - top);
   double mass = 0;
   for (int i = 0; i < draw->kept; ++i) {
     mass += std::exp(double{draw->logit[draw->order[i]]} - top);
-    if (mass >= row.top_p * total) {
+    if (mass >= draw->row.top_p * total) {
       draw->kept = i + 1;
       break;
     }
   }
 }
 
-// -log(-log(u)) with u in (0, 1), the same for (seed, position, token) everywhere.
 double Gumbel(const SampleRow& row, int32_t token) {
   const uint64_t bits =
       RandomBits(row.seed, static_cast<uint64_t>(row.position), static_cast<uint64_t>(token));
@@ -97,18 +108,12 @@ double Gumbel(const SampleRow& row, int32_t token) {
   return -std::log(-std::log(u));
 }
 
-int32_t Choose(Draw* draw) {
-  if (draw->row.temperature < kGreedyBelow) return Greedy(*draw);
-  for (int t = 0; t < draw->vocab; ++t) draw->logit[t] /= draw->row.temperature;
-  const float top = draw->logit[Greedy(*draw)];
-  for (int t = 0; t < draw->vocab; ++t) draw->order[t] = t;
-  KeepMinP(draw, top);
-  KeepHead(draw, top);
-  int32_t best = draw->order[0];
+int32_t DrawAmong(const Draw& draw) {
+  int32_t best = draw.order[0];
   double best_value = -HUGE_VAL;
-  for (int i = 0; i < draw->kept; ++i) {
-    const int32_t token = draw->order[i];
-    const double value = draw->logit[token] + Gumbel(draw->row, token);
+  for (int i = 0; i < draw.kept; ++i) {
+    const int32_t token = draw.order[i];
+    const double value = draw.logit[token] + Gumbel(draw.row, token);
     if (value > best_value || (value == best_value && token < best)) {
       best = token;
       best_value = value;
@@ -117,26 +122,28 @@ int32_t Choose(Draw* draw) {
   return best;
 }
 
-// Log probabilities are those of the model: before bias, penalties and temperature.
-void Report(const SampleArgs& args, const float* logits, Draw* draw, SampleOut* out) {
-  const float top = *std::max_element(logits, logits + args.vocab);
-  double total = 0;
-  for (int t = 0; t < args.vocab; ++t) total += std::exp(double{logits[t]} - top);
-  const double log_total = top + std::log(total);
+int32_t ChooseScaled(Draw* draw, float top) {
+  draw->kept = draw->vocab;
+  for (int t = 0; t < draw->vocab; ++t) draw->order[t] = t;
+  KeepMinP(draw, top);
+  KeepHead(draw, top);
+  return DrawAmong(*draw);
+}
+
+// Before bias, penalties and temperature.
+void Report(const float* logits, double log_total, Draw* draw, SampleOut* out) {
   out->logprob = static_cast<float>(logits[out->token] - log_total);
-  out->top_count = std::clamp(draw->row.logprobs, 0, std::min(kTopLogprobsMax, args.vocab));
+  out->top_count = std::clamp(draw->row.logprobs, 0, std::min(kTopLogprobsMax, draw->vocab));
   if (out->top_count == 0) return;
-  for (int t = 0; t < args.vocab; ++t) draw->order[t] = t;
+  for (int t = 0; t < draw->vocab; ++t) draw->order[t] = t;
   std::partial_sort(
-      draw->order, draw->order + out->top_count, draw->order + args.vocab,
+      draw->order, draw->order + out->top_count, draw->order + draw->vocab,
       [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   for (int i = 0; i < out->top_count; ++i) {
     out->top_token[i] = draw->order[i];
     out->top_logprob[i] = static_cast<float>(logits[draw->order[i]] - log_total);
   }
 }
-
-}  // namespace
 
 void RefOps::Sample(Stream& stream, const SampleArgs& args) const {
   const KernelScope scope(stream);
@@ -156,7 +163,7 @@ void RefOps::Sample(Stream& stream, const SampleArgs& args) const {
               args.vocab};
     Adjust(args, logits, &draw);
     out->token = Choose(&draw);
-    Report(args, logits, &draw, out);
+    Report(logits, LogTotal(logits, args.vocab), &draw, out);
   }
 }
 
