@@ -73,6 +73,18 @@ void TieredStore::TouchChain(uint32_t end) {
   }
 }
 
+HostRef TieredStore::Get(const Hit& hit, const BlockKey& last) {
+  HostRef ref = host_.Get(hit.run);
+  if (!ref) return {};
+  const RecordHeader& header = ref.header();
+  const uint32_t end = hit.first + hit.count;
+  if (end == 0 || end > header.shape.blocks || header.keys[end - 1] != last) {
+    WEIR_REACHED("tiered store: another run than the index promised");
+    return {};
+  }
+  return ref;
+}
+
 RecordHeader TieredStore::WithKeys(RecordHeader header, const BlockKey& root,
                                    std::span<const BlockKey> keys, uint32_t first) const {
   header.parent = first == 0 ? root : keys[first - 1];

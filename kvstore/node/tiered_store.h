@@ -66,8 +66,10 @@ class TieredStore {
   absl::Status Put(const BlockKey& root, std::span<const BlockKey> keys, uint32_t first,
                    RecordHeader header, std::span<const std::byte> payload);
 
-  // Memory of a run in the host tier; nothing when it is not there (any more).
-  HostRef Get(RunId run) { return host_.Get(run); }
+  // Memory of a hit in the host tier; nothing when it is not there (any more), or when its header
+  // says that the index was wrong: it knows 16 bits of a block. `last` is the key of the hit's last
+  // block.
+  HostRef Get(const Hit& hit, const BlockKey& last);
   HostTier& host() { return host_; }
 
   // Reads blocks of a hit from the disk into `read.into`; place is filled in. The outcome is told

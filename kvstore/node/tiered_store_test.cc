@@ -85,7 +85,7 @@ class History {
     for (const TieredStore::Hit& hit : hits) {
       ASSERT_EQ(hit.at, at);
       at += hit.count;
-      if (const HostRef ref = store_.Get(hit.run)) {
+      if (const HostRef ref = store_.Get(hit, prompt.keys[hit.at + hit.count - 1])) {
         for (uint32_t i = 0; i < 2; ++i) {
           std::vector<std::byte> out(ref.header().shape.section[i].block_bytes * hit.count);
           if (store_.host().CopyOut(ref, i, hit.first, hit.count, out).ok())
@@ -214,6 +214,28 @@ TEST(TieredStore, D80_HistoriesOverABadDiskNeverGiveWrongBytes) {
   }
 }
 
+// The index knows 16 bits of a block: what it takes for a hit is settled by the whole key.
+TEST(TieredStore, TwoBlocksThatTheIndexCannotTellApartAreTold) {
+  AlignedBuffer memory(160 * kKiB);
+  auto store = TieredStore::Create(Small(&memory), nullptr);
+  const BlockKey root = TestKey(1);
+  std::vector<BlockKey> keys = {TestKey(2), TestKey(3), TestKey(4)};
+  RecordHeader header;
+  header.shape = ShapeOf(3);
+  AlignedBuffer payload(header.shape.PayloadBytes());
+  ASSERT_TRUE(store->Put(root, keys, 0, header, payload.span()).ok());
+  BlockKey twin = TestKey(5);
+  twin.bytes[16] = keys[1].bytes[16];
+  twin.bytes[17] = keys[1].bytes[17];
+  ASSERT_EQ(twin.fingerprint(), keys[1].fingerprint());
+  const std::vector<BlockKey> other = {keys[0], twin};
+  std::vector<TieredStore::Hit> hits;
+  ASSERT_EQ(store->Match(root, other, RunIndex::Want::kAny, &hits), 2u);
+  EXPECT_FALSE(store->Get(hits[0], other[1]));
+  ASSERT_EQ(store->Match(root, keys, RunIndex::Want::kAny, &hits), 3u);
+  EXPECT_TRUE(store->Get(hits[0], keys[2]));
+}
+
 TEST(TieredStore, AClientThatKeepsAReferenceIsNotDisturbed) {
   AlignedBuffer memory(160 * kKiB);
   auto store = TieredStore::Create(Small(&memory), nullptr);
@@ -222,7 +244,8 @@ TEST(TieredStore, AClientThatKeepsAReferenceIsNotDisturbed) {
   history.PutSome(prompt);
   std::vector<TieredStore::Hit> hits;
   ASSERT_GT(store->Match(prompt.root, prompt.keys, RunIndex::Want::kAny, &hits), 0u);
-  const HostRef ref = store->Get(hits[0].run);
+  const HostRef ref = store->Get(hits[0], prompt.keys[hits[0].count - 1]);
+  ASSERT_TRUE(ref);
   const std::vector<std::byte> before(ref.payload().begin(), ref.payload().end());
   history.Run(1500);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), ref.payload().begin()));
