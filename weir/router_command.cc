@@ -24,7 +24,9 @@ absl::StatusOr<std::unique_ptr<router::RouterService>> MakeRouter(const v1::Conf
   WEIR_ASSIGN(service.model,
               router::LoadServedModel({.directory = config.model().path(),
                                        .name = ModelNameOf(config.model()),
-                                       .template_name = config.router().template_()}));
+                                       .template_name = config.router().template_(),
+                                       .earlier_reasoning = config.router().earlier_reasoning(),
+                                       .keep_attribution = config.router().keep_attribution()}));
   service.make_channel = std::move(options.make_channel);
   service.listen_address = std::move(options.listen_address);
   service.instance = InstanceId(DrawId());

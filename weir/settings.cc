@@ -151,6 +151,9 @@ void CheckRouter(const v1::RouterConfig& router, Problems* problems) {
   }
   CheckReadable("router.tls_certificate", router.tls_certificate(), problems);
   CheckReadable("router.tls_key", router.tls_key(), problems);
+  if (const auto known = codec::EarlierReasoningByName(router.earlier_reasoning()); !known.ok()) {
+    problems->push_back(absl::StrCat("router.earlier_reasoning: ", known.status().message()));
+  }
   if (router.template_().empty()) return;
   const auto known = codec::TemplateByName(router.template_());
   if (known.ok()) return;

@@ -31,12 +31,12 @@ class DeepSeekPrompt : public testing::Test {
       GTEST_SKIP() << "needs --tokenizer=PATH of DeepSeek-V3's tokenizer.json, got \"" << g_tokenizer
                    << "\"";
     }
-    static const std::shared_ptr<const Renderer> renderer = Load();
+    static const std::shared_ptr<const Renderer> renderer = Load(TemplateKind::kV41);
     renderer_ = renderer;
   }
 
-  // V4.1 has V3's vocabulary and merges, but its own control tokens.
-  static std::shared_ptr<const Renderer> Load() {
+  // V4.1 and V4 have V3's vocabulary and merges, but their own control tokens.
+  static std::shared_ptr<const Renderer> Load(TemplateKind kind) {
     std::ifstream in(g_tokenizer);
     nlohmann::json file = nlohmann::json::parse(in);
     nlohmann::json added = nlohmann::json::array();
@@ -50,7 +50,7 @@ class DeepSeekPrompt : public testing::Test {
     file["added_tokens"] = added;
     auto tokenizer = Tokenizer::FromJson(file.dump());
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-    auto renderer = Renderer::Create(*tokenizer, TemplateKind::kV41, 129280);
+    auto renderer = Renderer::Create(*tokenizer, kind, 129280);
     EXPECT_TRUE(renderer.ok()) << renderer.status();
     return *renderer;
   }
@@ -166,6 +166,26 @@ TEST_F(DeepSeekPrompt, ReminderAndLaterSystem) {
       {"role":"assistant","content":"B"},{"role":"system","content":"R"}]})")),
             "<｜begin▁of▁sentence｜><｜User｜>A<｜Assistant｜></think>B<｜end▁of▁sentence｜><｜System｜>R"
             "<｜Assistant｜></think>");
+}
+
+TEST_F(DeepSeekPrompt, V4) {
+  renderer_ = Load(TemplateKind::kV4);
+  EXPECT_EQ(Render("{" + std::string(kOff) +
+                   R"(,"messages":[{"role":"system","content":"You are helpful."},
+                      {"role":"user","content":"Hello"}]})"),
+            (Ids{0, 3476, 477, 11502, 16, 128803, 19923, 128804, 128822}));
+  EXPECT_EQ(Text(Render("{" + std::string(kOff) + R"(,"messages":[{"role":"user","content":"A"},
+      {"role":"assistant","content":"B"},{"role":"system","content":"R"}]})")),
+            "<｜begin▁of▁sentence｜><｜User｜>A<｜Assistant｜></think>B<｜end▁of▁sentence｜><｜User｜>R"
+            "<｜Assistant｜></think>");
+  // A call costs six ids more than V4.1's, whose tags have spaces.
+  const Ids ids = Render("{" + std::string(kOff) + R"(,
+      "messages":[{"role":"user","content":"Q"},
+        {"role":"assistant","content":"Hi","tool_calls":[{"id":"1","function":
+          {"name":"f","arguments":"{\"a\":\"x\"}"}}]},
+        {"role":"tool","tool_call_id":"1","content":"3"}]})");
+  const auto block = std::find(ids.begin(), ids.end(), 271);
+  EXPECT_EQ(std::find(block, ids.end(), 1) - block + 1, 43) << Text(ids);
 }
 
 // What the released service counts for one user message without thinking.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/prompt/prompt.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/stdx/status.h"
+#include "codec/prompt/attribution.h"
 
 namespace weir::codec {
 namespace {
@@ -44,28 +46,32 @@ std::string DomainOf(const ChatRequest& request) {
 }  // namespace
 
 Renderer::Renderer(std::shared_ptr<const Tokenizer> tokenizer,
-                   std::shared_ptr<const Template> tmpl, TokenId model_vocab_size)
+                   std::shared_ptr<const Template> tmpl, TokenId model_vocab_size,
+                   bool keep_attribution)
     : tokenizer_(std::move(tokenizer)),
       template_(std::move(tmpl)),
-      model_vocab_size_(model_vocab_size) {}
+      model_vocab_size_(model_vocab_size),
+      keep_attribution_(keep_attribution) {}
 
 absl::StatusOr<std::shared_ptr<const Renderer>> Renderer::Create(
-    std::shared_ptr<const Tokenizer> tokenizer, TemplateKind kind, TokenId model_vocab_size) {
+    std::shared_ptr<const Tokenizer> tokenizer, TemplateKind kind, TokenId model_vocab_size,
+    const RenderOptions& options) {
   if (!tokenizer->can_encode()) return NoText("tokenizer");
   if (tokenizer->vocab().size() > model_vocab_size) {
     return Error(Reason::kBadField,
                  "the tokenizer has ids up to " + std::to_string(tokenizer->vocab().size() - 1) +
                      ", but the model's vocab_size is " + std::to_string(model_vocab_size));
   }
-  WEIR_ASSIGN(auto tmpl, Template::Create(kind, tokenizer->vocab()));
+  WEIR_ASSIGN(auto tmpl, Template::Create(kind, tokenizer->vocab(), options.earlier));
   return std::shared_ptr<const Renderer>(
-      new Renderer(std::move(tokenizer), std::move(tmpl), model_vocab_size));
+      new Renderer(std::move(tokenizer), std::move(tmpl), model_vocab_size,
+                   options.keep_attribution));
 }
 
 std::shared_ptr<const Renderer> Renderer::WithoutChat(std::shared_ptr<const Tokenizer> tokenizer,
                                                       TokenId model_vocab_size) {
   return std::shared_ptr<const Renderer>(
-      new Renderer(std::move(tokenizer), nullptr, model_vocab_size));
+      new Renderer(std::move(tokenizer), nullptr, model_vocab_size, /*keep_attribution=*/true));
 }
 
 absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_max,
@@ -86,7 +92,9 @@ absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_m
 absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request, size_t ids_max,
                                             PromptHistory* history) const {
   if (template_ == nullptr) return NoText("messages");
-  WEIR_ASSIGN(Rendered rendered, template_->Render(request.conversation));
+  std::optional<Conversation> plain;
+  if (!keep_attribution_) plain = WithoutAttribution(request.conversation);
+  WEIR_ASSIGN(Rendered rendered, template_->Render(plain ? *plain : request.conversation));
   Prompt prompt;
   prompt.start = rendered.start;
   prompt.tools = rendered.tools;

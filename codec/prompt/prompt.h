@@ -26,11 +26,18 @@ struct Prompt {
   std::shared_ptr<const KnownText> known;  // for PromptHistory::AddAnswer; may be null
 };
 
+struct RenderOptions {
+  EarlierReasoning earlier = EarlierReasoning::kOwn;
+  // The line by which some clients say who asks stays in the prompt; see attribution.h.
+  bool keep_attribution = false;
+};
+
 class Renderer {
  public:
   // `model_vocab_size` is the width of the logits; ids given by clients must lie below it.
   static absl::StatusOr<std::shared_ptr<const Renderer>> Create(
-      std::shared_ptr<const Tokenizer> tokenizer, TemplateKind kind, TokenId model_vocab_size);
+      std::shared_ptr<const Tokenizer> tokenizer, TemplateKind kind, TokenId model_vocab_size,
+      const RenderOptions& options = {});
   // Without a template: completions only, for checkpoints without a tokenizer.
   static std::shared_ptr<const Renderer> WithoutChat(std::shared_ptr<const Tokenizer> tokenizer,
                                                      TokenId model_vocab_size);
@@ -47,7 +54,7 @@ class Renderer {
 
  private:
   Renderer(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const Template> tmpl,
-           TokenId model_vocab_size);
+           TokenId model_vocab_size, bool keep_attribution);
 
   absl::StatusOr<Prompt> RenderChat(const ChatRequest& request, size_t ids_max,
                                     PromptHistory* history) const;
@@ -59,6 +66,7 @@ class Renderer {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const Template> template_;  // null: no chat
   TokenId model_vocab_size_;
+  bool keep_attribution_;
 };
 
 }  // namespace weir::codec

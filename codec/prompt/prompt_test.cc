@@ -46,6 +46,32 @@ TEST(Renderer, ChatBecomesIds) {
   EXPECT_EQ(prompt->start, AnswerStart::kContent);
 }
 
+TEST(Renderer, AttributionLinesLeaveThePrompt) {
+  const auto tokenizer = *Tokenizer::FromFile("deploy/models/script/tokenizer.json");
+  const auto keeps = *Renderer::Create(tokenizer, TemplateKind::kV41, 512, {{}, true});
+  const auto drops = Script();
+  const auto ids = [](const auto& renderer, std::vector<std::string> system) {
+    ChatRequest request = Chat("hi");
+    Message message;
+    message.author = Author::kSystem;
+    for (std::string& text : system) message.parts.emplace_back(TextPart{std::move(text)});
+    request.conversation.messages.insert(request.conversation.messages.begin(), message);
+    return renderer->Render(request, 1000)->ids;
+  };
+  const std::string line = "x-anthropic-billing-header: cc_version=2.1; cch=";
+  const auto plain = ids(drops, {"Be kind."});
+  for (const char* hash : {"1a;", "2b;"}) {
+    EXPECT_EQ(ids(drops, {line + hash + "\n\nBe kind."}), plain);
+    EXPECT_EQ(ids(drops, {line + hash + "\r\nBe kind."}), plain);
+    EXPECT_EQ(ids(drops, {line + hash, "Be kind."}), plain);
+    EXPECT_EQ(ids(drops, {line + hash}), drops->Render(Chat("hi"), 1000)->ids);
+    EXPECT_NE(ids(keeps, {line + hash + "\n\nBe kind."}), plain);
+  }
+  // Anywhere else it is what was said.
+  EXPECT_NE(ids(drops, {"Be kind.", line}), plain);
+  EXPECT_NE(drops->Render(Chat(line), 1000)->ids, drops->Render(Chat(""), 1000)->ids);
+}
+
 TEST(Renderer, TooLongNamesTheField) {
   const auto status = Script()->Render(Chat(std::string(1000, 'x')), 100).status();
   EXPECT_EQ(ReasonOf(status), Reason::kTooLong);

@@ -20,13 +20,20 @@
 
 namespace weir::codec {
 
-enum class TemplateKind : uint8_t { kV3, kV31, kV4, kV41 };
+enum class TemplateKind : uint8_t { kV3, kV31, kV32, kV4, kV41 };
 
 // The template for a checkpoint, from the `model_type` of its config.json. A V3 architecture whose
-// vocabulary has think tokens is V3.1.
+// vocabulary has think tokens is V3.1; a V3.2 one whose vocabulary lacks the DSML mark (V3.2-Exp)
+// was trained on V3.1's.
 absl::StatusOr<TemplateKind> ChooseTemplate(std::string_view model_type, const Vocab& vocab);
 std::string_view NameOf(TemplateKind kind);  // "v41"
 absl::StatusOr<TemplateKind> TemplateByName(std::string_view name);
+
+// What becomes of the reasoning in turns before the last user's. kOwn is what the model was released
+// with: V4 and V4.1 keep it, so that a prompt only ever grows; V3.2 drops it. V3 and V3.1 have no
+// place for it, whatever is asked.
+enum class EarlierReasoning : uint8_t { kOwn, kKept, kDropped };
+absl::StatusOr<EarlierReasoning> EarlierReasoningByName(std::string_view name);  // keep, drop, ""
 
 // Control tokens and text in order. Neighbouring texts are one run, since a run is what is
 // tokenized together: cutting between template words and content would change ids.
@@ -74,8 +81,8 @@ struct Rendered {
 
 class Template {
  public:
-  static absl::StatusOr<std::shared_ptr<const Template>> Create(TemplateKind kind,
-                                                                const Vocab& vocab);
+  static absl::StatusOr<std::shared_ptr<const Template>> Create(
+      TemplateKind kind, const Vocab& vocab, EarlierReasoning earlier = EarlierReasoning::kOwn);
   virtual ~Template() = default;
 
   virtual absl::StatusOr<Rendered> Render(const Conversation& conversation) const = 0;

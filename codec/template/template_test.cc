@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/stdx/bytes.h"
+#include "base/stdx/hash.h"
 #include "base/stdx/status.h"
 #include "codec/token/tokenizer.h"
 
@@ -36,8 +38,9 @@ Message Result(std::string id, std::string text) {
   return message;
 }
 
-Rendered Render(TemplateKind kind, const Conversation& conversation) {
-  auto tmpl = Template::Create(kind, Script()->vocab());
+Rendered Render(TemplateKind kind, const Conversation& conversation,
+                EarlierReasoning earlier = EarlierReasoning::kOwn) {
+  auto tmpl = Template::Create(kind, Script()->vocab(), earlier);
   EXPECT_TRUE(tmpl.ok()) << tmpl.status();
   EXPECT_TRUE((*tmpl)->spelt_out().empty());
   auto rendered = (*tmpl)->Render(conversation);
@@ -201,6 +204,162 @@ TEST(V31, ThinkingHeaderAndToolTurn) {
   EXPECT_EQ(turn.start, AnswerStart::kContent);
 }
 
+Message Thinks(std::string reasoning, std::string text, std::vector<ToolCall> calls = {}) {
+  Message message = Says(Author::kAssistant, std::move(text));
+  message.reasoning = std::move(reasoning);
+  message.calls = std::move(calls);
+  return message;
+}
+
+constexpr char kCall32[] =
+    "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n"
+    "<｜DSML｜parameter name=\"a\" string=\"true\">x</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+    "</｜DSML｜function_calls>" EOS;
+
+TEST(V32, ToolTurnThinking) {
+  Conversation conversation =
+      Of({Says(Author::kSystem, "S"), Says(Author::kUser, "Q"),
+          Thinks("R", "", {{"1", "f", R"({"a":"x"})"}}), Result("1", "T")},
+         true);
+  conversation.tools = {{"f", "", "{}", false}};
+  const auto out = Render(TemplateKind::kV32, conversation);
+  const std::string text = Show(out);
+  EXPECT_EQ(text.rfind(BOS "S\n\n## Tools\nYou have access to a set of tools you can use", 0), 0u);
+  const std::string tail = std::string("<functions>\n{\"name\": \"f\", \"description\": \"\", "
+                                       "\"parameters\": {}}\n</functions>\n<｜User｜>Q<｜Assistant｜>"
+                                       "<think>R</think>\n\n") +
+                           kCall32 +
+                           "\n\n<function_results>\n<result>T</result>\n</function_results>\n\n"
+                           "<think>";
+  ASSERT_GE(text.size(), tail.size());
+  EXPECT_EQ(text.substr(text.size() - tail.size()), tail);
+  EXPECT_EQ(out.start, AnswerStart::kReasoning);
+  EXPECT_EQ(out.tools, ToolSyntax::kDsml);
+  conversation.messages.push_back(Thinks("R2", "A"));
+  conversation.messages.push_back(Says(Author::kUser, "V"));
+  const std::string later = Show(Render(TemplateKind::kV32, conversation));
+  EXPECT_EQ(later.substr(later.find("<｜User｜>Q")),
+            std::string("<｜User｜>Q<｜Assistant｜></think>\n\n") + kCall32 +
+                "\n\n<function_results>\n<result>T</result>\n</function_results>\n\n</think>A" EOS
+                "<｜User｜>V<｜Assistant｜><think>");
+}
+
+TEST(V32, ForcedCallAndPrefix) {
+  Conversation conversation = Of({Says(Author::kUser, "Q")}, false);
+  conversation.tools = {{"f", "", "{}", false}};
+  conversation.tool_choice = ToolChoice::kRequired;
+  const auto out = Render(TemplateKind::kV32, conversation);
+  const std::string text = Show(out);
+  EXPECT_EQ(text.substr(text.rfind("<｜User｜>")),
+            "<｜User｜>Q<｜Assistant｜></think>\n\n<｜DSML｜function_calls>\n");
+  EXPECT_EQ(out.start, AnswerStart::kToolCalls);
+  Message prefix = Says(Author::kAssistant, "Once");
+  prefix.prefix = true;
+  EXPECT_EQ(Show(Render(TemplateKind::kV32, Of({Says(Author::kUser, "Q"), prefix}, false))),
+            BOS "<｜User｜>Q<｜Assistant｜></think>Once");
+  prefix.parts.clear();
+  prefix.reasoning = "hm";
+  const auto open = Render(TemplateKind::kV32, Of({Says(Author::kUser, "Q"), prefix}, true));
+  EXPECT_EQ(Show(open), BOS "<｜User｜>Q<｜Assistant｜><think>hm");
+  EXPECT_EQ(open.start, AnswerStart::kReasoningContinued);
+}
+
+TEST(EarlierReasoning, IsKeptOrDropped) {
+  const std::vector<Message> messages = {Says(Author::kUser, "A"), Thinks("r1", "B"),
+                                         Says(Author::kUser, "C"), Thinks("r2", "D")};
+  const std::string kept = "<think>r1</think>B" EOS;
+  const std::string last = "<think>r2</think>D" EOS;
+  for (const TemplateKind kind : {TemplateKind::kV32, TemplateKind::kV4, TemplateKind::kV41}) {
+    const std::string with = Show(Render(kind, Of(messages, true), EarlierReasoning::kKept));
+    const std::string without = Show(Render(kind, Of(messages, true), EarlierReasoning::kDropped));
+    EXPECT_NE(with.find("<｜Assistant｜>" + kept), std::string::npos) << with;
+    EXPECT_EQ(without.find("r1"), std::string::npos) << without;
+    EXPECT_NE(without.find("<｜Assistant｜></think>B" EOS), std::string::npos) << without;
+    for (const std::string& text : {with, without}) EXPECT_NE(text.find(last), std::string::npos);
+    EXPECT_EQ(Show(Render(kind, Of(messages, true))), kind == TemplateKind::kV32 ? without : with);
+  }
+  // Never among tools, where it says why they were called.
+  Conversation tools = Of(messages, true);
+  tools.tools = {{"f", "", "{}", false}};
+  EXPECT_NE(Show(Render(TemplateKind::kV41, tools, EarlierReasoning::kDropped)).find(kept),
+            std::string::npos);
+  EXPECT_FALSE(EarlierReasoningByName("sometimes").ok());
+}
+
+// A prompt and the answer to it are the beginning of the next prompt: what was computed for them is
+// of use again.
+TEST(Templates, ConversationsOnlyGrow) {
+  struct Case {
+    TemplateKind kind;
+    bool thinking;
+  };
+  for (const auto& [kind, thinking] :
+       {Case{TemplateKind::kV3, false}, Case{TemplateKind::kV31, false},
+        Case{TemplateKind::kV32, false}, Case{TemplateKind::kV32, true},
+        Case{TemplateKind::kV4, false}, Case{TemplateKind::kV4, true},
+        Case{TemplateKind::kV41, false}, Case{TemplateKind::kV41, true}}) {
+    const std::string reasoning = thinking ? "because</think>" : "";
+    Conversation conversation = Of({Says(Author::kSystem, "S")}, thinking);
+    conversation.tools = {{"f", "does f", "{}", false}};
+    std::string before;
+    for (int turn = 0; turn < 4; ++turn) {
+      conversation.messages.push_back(Says(Author::kUser, "Q" + std::to_string(turn)));
+      const std::string prompt = Show(Render(kind, conversation, EarlierReasoning::kKept));
+      EXPECT_EQ(prompt.rfind(before, 0), 0u) << before << "\nthen\n" << prompt;
+      Message answer = Thinks("because", "A");
+      if (!thinking) answer.reasoning.reset();
+      conversation.messages.push_back(answer);
+      before = prompt + reasoning + "A" EOS;
+    }
+    conversation.messages.push_back(Says(Author::kReminder, "R"));
+    EXPECT_EQ(Show(Render(kind, conversation, EarlierReasoning::kKept)).rfind(before, 0), 0u);
+  }
+}
+
+// The words that the models were trained on, by their lengths and digests.
+TEST(Templates, FixedTexts) {
+  Conversation conversation = Of({Says(Author::kUser, "Q")}, false);
+  conversation.tools = {{"f", "", "{}", false}};
+  conversation.constraint.kind = ConstraintKind::kJsonObject;
+  const auto digest = [](std::string_view part) {
+    return HexOf(Sha256(BytesOf(part))).substr(0, 16);
+  };
+  struct Case {
+    TemplateKind kind;
+    size_t head;
+    const char* head_digest;
+    std::string tool;
+    size_t tail;
+    const char* tail_digest;
+  };
+  const std::string line = R"({"name": "f", "description": "", "parameters": {}})";
+  for (const Case& want :
+       {Case{TemplateKind::kV41, 884, "2ae2ff83edf99018", line, 99, "690702850fe25651"},
+        Case{TemplateKind::kV4, 890, "c7c9042638154a23", line, 99, "690702850fe25651"},
+        Case{TemplateKind::kV32, 1126, "1998c90fabebde65", line, 14, "18b2c321c9fc49fe"},
+        Case{TemplateKind::kV31, 49, "c7b7193049bb12e2",
+             "\n### f\nDescription: \n\nParameters: {}\n", 495, "c5a85b6215c49e98"}}) {
+    const std::string text = Show(Render(want.kind, conversation));
+    const size_t at = text.find(want.tool);
+    ASSERT_NE(at, std::string::npos) << text;
+    const std::string_view view(text);
+    EXPECT_EQ(digest(view.substr(at - want.head, want.head)), want.head_digest) << NameOf(want.kind);
+    const size_t end = at + want.tool.size();
+    EXPECT_EQ(digest(view.substr(end, want.tail)), want.tail_digest) << NameOf(want.kind);
+    EXPECT_EQ(digest(view.substr(end + want.tail, 82)), "6d26ed6fec4035e0") << NameOf(want.kind);
+  }
+  conversation.constraint = {};
+  conversation.tools.clear();
+  conversation.thinking.enabled = true;
+  const auto effort = [&](Effort value, size_t size) {
+    conversation.thinking.effort = value;
+    const std::string text = Show(Render(TemplateKind::kV4, conversation));
+    return digest(std::string_view(text).substr(std::string_view(BOS).size(), size));
+  };
+  EXPECT_EQ(effort(Effort::kDefault, 476), "f7a24f3b3050d4a8");
+  EXPECT_EQ(effort(Effort::kMax, 528), "53fb31b8392ec5b4");
+}
+
 TEST(Templates, SmallVocabularyDegradesOrIsRefused) {
   // This vocabulary has turn tokens only: no thinking, and other marks are spelt out.
   const auto small = *Tokenizer::FromFile("codec/token/testdata/plain_bytelevel.json");
@@ -222,7 +381,11 @@ TEST(Templates, SmallVocabularyDegradesOrIsRefused) {
 TEST(Templates, AreChosenByModelTypeAndVocabulary) {
   const Vocab& vocab = Script()->vocab();
   EXPECT_EQ(*ChooseTemplate("deepseek_v41", vocab), TemplateKind::kV41);
+  EXPECT_EQ(*ChooseTemplate("deepseek_v4_flash", vocab), TemplateKind::kV4);
   EXPECT_EQ(*ChooseTemplate("deepseek_v3", vocab), TemplateKind::kV31);
+  EXPECT_EQ(*ChooseTemplate("deepseek_v32", vocab), TemplateKind::kV32);
+  EXPECT_EQ(*ChooseTemplate("deepseek_v32", Tokenizer::IdsOnly(9, 0, 1)->vocab()),
+            TemplateKind::kV31);
   EXPECT_EQ(*ChooseTemplate("deepseek_v3", Tokenizer::IdsOnly(9, 0, 1)->vocab()),
             TemplateKind::kV3);
   EXPECT_FALSE(ChooseTemplate("llama", vocab).ok());
@@ -233,7 +396,8 @@ TEST(Templates, AreChosenByModelTypeAndVocabulary) {
 TEST(Templates, ImagesAreRefusedForNow) {
   Message message = Says(Author::kUser, "look");
   message.parts.emplace_back(ImagePart{"http://x/y.png", ImageDetail::kAuto});
-  for (const TemplateKind kind : {TemplateKind::kV3, TemplateKind::kV41}) {
+  for (const TemplateKind kind :
+       {TemplateKind::kV3, TemplateKind::kV31, TemplateKind::kV32, TemplateKind::kV41}) {
     const auto out = (*Template::Create(kind, Script()->vocab()))->Render(Of({message}, false));
     EXPECT_EQ(ReasonOf(out.status()), Reason::kBadField);
   }

@@ -3,25 +3,17 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/stdx/status.h"
-#include "codec/conversation/json_text.h"
 #include "codec/template/control_tokens.h"
+#include "codec/template/dsml.h"
 #include "codec/template/response_format.h"
 
 namespace weir::codec {
 namespace {
 
 // The words that the models were trained on. Spellings of control tokens inside are the tokens.
-struct Words {
-  std::string_view calls;      // tag names, after the DSML mark
-  std::string_view invoke;
-  std::string_view parameter;
-  std::string_view tools_head;
-};
-
 constexpr std::string_view kToolsHead41 =
     "## Tools\n\nYou have access to a set of tools to help answer the user's question. You can "
     "invoke tools by writing a \"<｜DSML｜ calls>\" block like the following:\n\n"
@@ -69,8 +61,8 @@ constexpr std::string_view kEffortB =
     "Do not stop reasoning until you have independently verified the solution from multiple angles "
     "and are certain that no assumption remains unchecked and no error remains undiscovered.\n\n";
 
-constexpr Words kWords41 = {" calls", " invoke", " parameter", kToolsHead41};
-constexpr Words kWords4 = {"tool_calls", "invoke", "parameter", kToolsHead4};
+constexpr DsmlTags kTags41 = {" calls", " invoke", " parameter"};
+constexpr DsmlTags kTags4 = {"tool_calls", "invoke", "parameter"};
 
 // The levels of the released encoder; Medium is the API's name for its default.
 int LevelOf(const Thinking& thinking) {
@@ -85,82 +77,40 @@ int LevelOf(const Thinking& thinking) {
   }
 }
 
-bool IsTurnOfUser(const Message& message) {
-  return message.author == Author::kUser || message.author == Author::kTool;
-}
-
-bool IsEmptySystem(const Message& message) {
-  return message.author == Author::kSystem && TextOf(message).empty();
-}
-
-Message SystemOf(std::string text) {
-  Message message;
-  message.author = Author::kSystem;
-  message.parts.emplace_back(TextPart{std::move(text)});
-  return message;
-}
-
-// Within each run of user and tool messages the results take the order of the calls before it.
-void OrderResults(std::vector<Message>* messages) {
-  const std::vector<ToolCall>* calls = nullptr;
-  for (size_t i = 0; i < messages->size();) {
-    Message& message = (*messages)[i];
-    if (!IsTurnOfUser(message)) {
-      if (message.author == Author::kAssistant) calls = &message.calls;
-      ++i;
-      continue;
-    }
-    std::vector<size_t> places;
-    size_t end = i;
-    for (; end < messages->size() && IsTurnOfUser((*messages)[end]); ++end) {
-      if ((*messages)[end].author == Author::kTool) places.push_back(end);
-    }
-    std::vector<std::pair<size_t, Message>> results;
-    for (const size_t place : places) {
-      size_t order = 0;  // an unknown id goes first
-      for (size_t c = 0; calls != nullptr && c < calls->size(); ++c) {
-        if ((*calls)[c].id == (*messages)[place].tool_call_id) order = c + 1;
-      }
-      results.emplace_back(order, std::move((*messages)[place]));
-    }
-    std::stable_sort(results.begin(), results.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (size_t k = 0; k < places.size(); ++k) {
-      (*messages)[places[k]] = std::move(results[k].second);
-    }
-    i = end;
-  }
-}
-
 class V4Template final : public Template {
  public:
-  V4Template(TemplateKind kind, const Vocab& vocab)
+  V4Template(TemplateKind kind, const Vocab& vocab, EarlierReasoning earlier)
       : Template(kind),
         tokens_(vocab, Spellings(kind)),
-        words_(kind == TemplateKind::kV41 ? kWords41 : kWords4),
+        tags_(kind == TemplateKind::kV41 ? kTags41 : kTags4),
         can_think_(vocab.FindAdded(kThinkToken) && vocab.FindAdded(kThinkEndToken)),
-        tools_head_(tokens_.Compile(words_.tools_head)) {
+        drops_(earlier == EarlierReasoning::kDropped),
+        tools_head_(tokens_.Compile(kind == TemplateKind::kV41 ? kToolsHead41 : kToolsHead4)) {
     spelt_out_ = tokens_.missing();
   }
 
   bool can_think() const override { return can_think_; }
 
   absl::StatusOr<Rendered> Render(const Conversation& conversation) const override {
-    for (const Message& message : conversation.messages) {
-      for (const Part& part : message.parts) {
-        if (std::holds_alternative<ImagePart>(part)) {
-          return Error(Reason::kBadField, "this model does not take images here", "messages");
-        }
-      }
-    }
+    WEIR_TRY(RefuseImages(conversation.messages));
     Rendered out;
     out.thinking = can_think_ && conversation.thinking.enabled;
     out.tools = conversation.tools.empty() ? ToolSyntax::kNone : ToolSyntax::kDsml;
-    const std::vector<Message> messages = Normalise(conversation);
+    std::vector<Message> messages = JoinLeadingSystem(conversation);
+    for (size_t i = 1; i < messages.size() && !is_v41(); ++i) {
+      if (messages[i].author == Author::kSystem) messages[i].author = Author::kUser;
+    }
+    OrderResults(&messages);
     Segments* segments = &out.segments;
     tokens_.Put(kBosToken, segments);
     AddPreamble(conversation, messages, out.thinking, segments);
-    for (size_t i = 0; i < messages.size(); ++i) AddMessage(messages, i, out.thinking, segments);
+    // Reasoning of earlier turns is dropped as the released encoder can: never among tools.
+    const ptrdiff_t reasons_after =
+        drops_ && conversation.tools.empty() ? std::max<ptrdiff_t>(LastUser(messages), 0) : 0;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const bool reasons = out.thinking && static_cast<ptrdiff_t>(i) > reasons_after;
+      AddMessage(messages, i, reasons, segments);
+    }
     AddHeader(conversation, messages, &out);
     return out;
   }
@@ -175,31 +125,6 @@ class V4Template final : public Template {
   }
 
   bool is_v41() const { return kind_ == TemplateKind::kV41; }
-
-  // Leading system messages become one, which also carries tools and format; later ones stay
-  // (V4.1) or speak as the user (V4). Empty ones vanish.
-  std::vector<Message> Normalise(const Conversation& conversation) const {
-    std::vector<Message> messages;
-    std::string system;
-    bool leading = true;
-    for (const Message& message : conversation.messages) {
-      if (IsEmptySystem(message)) continue;
-      if (leading && message.author == Author::kSystem) {
-        if (!system.empty()) system += "\n\n";
-        system += TextOf(message);
-        continue;
-      }
-      leading = false;
-      messages.push_back(message);
-      if (message.author == Author::kSystem && !is_v41()) messages.back().author = Author::kUser;
-    }
-    const bool json = conversation.constraint.kind != ConstraintKind::kNone;
-    if (!system.empty() || !conversation.tools.empty() || json) {
-      messages.insert(messages.begin(), SystemOf(std::move(system)));
-    }
-    OrderResults(&messages);
-    return messages;
-  }
 
   void AddEffort(const Thinking& thinking, Segments* out) const {
     if (is_v41()) {
@@ -220,30 +145,16 @@ class V4Template final : public Template {
     if (thinking) AddEffort(conversation.thinking, out);
     if (!system) return;
     out->Text(TextOf(messages[0]));
-    if (!conversation.tools.empty()) AddTools(conversation.tools, out);
+    if (!conversation.tools.empty()) {
+      out->Text("\n\n");
+      out->Add(tools_head_);
+      AddToolLines(conversation.tools, out);
+      out->Text(kToolsTail);
+    }
     out->Text(ResponseFormatOf(conversation.constraint));
   }
 
-  void AddTools(const std::vector<ToolDef>& tools, Segments* out) const {
-    out->Text("\n\n");
-    out->Add(tools_head_);
-    bool first = true;
-    for (const ToolDef& tool : tools) {
-      std::string line = first ? "" : "\n";
-      first = false;
-      line += "{\"name\": ";
-      AppendJsonString(tool.name, &line);
-      line += ", \"description\": ";
-      AppendJsonString(tool.description, &line);
-      line += ", \"parameters\": ";
-      line += tool.parameters;
-      line += "}";
-      out->Text(line);
-    }
-    out->Text(kToolsTail);
-  }
-
-  void AddMessage(const std::vector<Message>& messages, size_t index, bool thinking,
+  void AddMessage(const std::vector<Message>& messages, size_t index, bool reasons,
                   Segments* out) const {
     const Message& message = messages[index];
     switch (message.author) {
@@ -268,67 +179,24 @@ class V4Template final : public Template {
         if (message.author == Author::kTool) out->Text("</tool_result>");
         return;
       case Author::kAssistant:
-        AddAssistant(message, thinking && index > 0, out);
+        AddAssistant(message, reasons, out);
         return;
     }
   }
 
-  void AddAssistant(const Message& message, bool thinking, Segments* out) const {
+  void AddAssistant(const Message& message, bool reasons, Segments* out) const {
     tokens_.Put(kAssistantToken, out);
     const bool reasoning_open = message.prefix && message.parts.empty() && message.reasoning &&
-                                message.calls.empty() && thinking;
-    if (thinking) {
+                                message.calls.empty() && reasons;
+    if (reasons) {
       tokens_.Put(kThinkToken, out);
       out->Text(message.reasoning.value_or(""));
     }
     if (reasoning_open) return;
     if (can_think_) tokens_.Put(kThinkEndToken, out);
     out->Text(TextOf(message));
-    if (!message.calls.empty()) AddCalls(message.calls, out);
+    if (!message.calls.empty()) AddDsmlCalls(tokens_, tags_, message.calls, out);
     if (!message.prefix) tokens_.Put(kEosToken, out);
-  }
-
-  void Open(std::string_view tag, Segments* out) const {
-    out->Text("<");
-    tokens_.Put(kDsmlToken, out);
-    out->Text(tag);
-  }
-  void Close(std::string_view tag, Segments* out) const {
-    out->Text("</");
-    tokens_.Put(kDsmlToken, out);
-    out->Text(tag);
-    out->Text(">");
-  }
-
-  void AddCalls(const std::vector<ToolCall>& calls, Segments* out) const {
-    out->Text("\n\n");
-    Open(words_.calls, out);
-    out->Text(">\n");
-    for (const ToolCall& call : calls) {
-      Open(words_.invoke, out);
-      out->Text(" name=\"" + call.name + "\">\n");
-      AddArguments(call.arguments, out);
-      out->Text("\n");
-      Close(words_.invoke, out);
-      out->Text("\n");
-    }
-    Close(words_.calls, out);
-  }
-
-  void AddArguments(const std::string& arguments, Segments* out) const {
-    auto members = JsonMembers(arguments);
-    if (!members.ok()) {
-      members = std::vector<JsonMember>{{"arguments", true, arguments}};
-    }
-    bool first = true;
-    for (const JsonMember& member : *members) {
-      if (!first) out->Text("\n");
-      first = false;
-      Open(words_.parameter, out);
-      out->Text(" name=\"" + member.key + "\" string=\"" +
-                (member.is_string ? "true" : "false") + "\">" + member.value);
-      Close(words_.parameter, out);
-    }
   }
 
   // The head of the answer, unless a prefix is being continued.
@@ -346,24 +214,24 @@ class V4Template final : public Template {
     out->start = out->thinking ? AnswerStart::kReasoning : AnswerStart::kContent;
     if (conversation.tool_choice == ToolChoice::kRequired && !conversation.tools.empty() &&
         !out->thinking) {
-      out->segments.Text("\n\n");
-      Open(words_.calls, &out->segments);
-      out->segments.Text(">\n");
+      OpenDsmlCalls(tokens_, tags_, &out->segments);
       out->start = AnswerStart::kToolCalls;
     }
   }
 
   ControlTokens tokens_;
-  Words words_;
+  DsmlTags tags_;
   bool can_think_;
+  bool drops_;
   Segments tools_head_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Template>> MakeV4Template(TemplateKind kind,
-                                                               const Vocab& vocab) {
-  return std::shared_ptr<const Template>(std::make_shared<V4Template>(kind, vocab));
+                                                               const Vocab& vocab,
+                                                               EarlierReasoning earlier) {
+  return std::shared_ptr<const Template>(std::make_shared<V4Template>(kind, vocab, earlier));
 }
 
 }  // namespace weir::codec

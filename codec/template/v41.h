@@ -12,6 +12,7 @@
 namespace weir::codec {
 
 absl::StatusOr<std::shared_ptr<const Template>> MakeV4Template(TemplateKind kind,
-                                                               const Vocab& vocab);
+                                                               const Vocab& vocab,
+                                                               EarlierReasoning earlier);
 
 }  // namespace weir::codec

@@ -93,7 +93,10 @@ absl::StatusOr<std::shared_ptr<const codec::Renderer>> MakeRenderer(
     if (!source.template_name.empty()) return kind.status();
     return codec::Renderer::WithoutChat(std::move(tokenizer), vocab);
   }
-  return codec::Renderer::Create(std::move(tokenizer), *kind, vocab);
+  codec::RenderOptions options;
+  WEIR_ASSIGN(options.earlier, codec::EarlierReasoningByName(source.earlier_reasoning));
+  options.keep_attribution = source.keep_attribution;
+  return codec::Renderer::Create(std::move(tokenizer), *kind, vocab, options);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ struct ServedModelSource {
   std::string directory;      // config.json and, where it has one, tokenizer.json
   std::string name;           // empty: the directory's name
   std::string template_name;  // empty: by the checkpoint
+  std::string earlier_reasoning;  // keep or drop; empty: as the template does
+  bool keep_attribution = false;
 };
 
 absl::StatusOr<ServedModel> LoadServedModel(const ServedModelSource& source);
