@@ -48,6 +48,18 @@ struct InspectArgs {
 // Prints what a checkpoint directory holds; 2 with one line of reason if it is damaged.
 int RunInspect(const InspectArgs& args);
 
+struct TokenizeArgs {
+  std::string model;                // checkpoint directory
+  std::string template_name;        // empty: by the checkpoint
+  std::string earlier_reasoning;
+  bool keep_attribution = false;
+  bool json = false;
+  std::vector<std::string> bodies;  // files of requests; "-" is the standard input
+  std::vector<std::string> diff;    // none or two
+};
+// Prints the prompts that requests become, or where two of them part; 1 if they do.
+int RunTokenize(const TokenizeArgs& args);
+
 struct BenchArgs {
   std::string what;  // steploop, router, transfer or tokenize
   std::vector<std::string> rest;

@@ -62,6 +62,27 @@ CLI::App* AddInspect(CLI::App* app, weir::InspectArgs* args) {
   return inspect;
 }
 
+CLI::App* AddTokenize(CLI::App* app, weir::TokenizeArgs* args) {
+  CLI::App* tokenize = app->add_subcommand("tokenize", "Show the prompt that a request becomes");
+  tokenize->description(
+      "Renders bodies of /v1/chat/completions or /v1/completions and prints their prompts' token\n"
+      "ids, or shows where the prompts of two requests part.\n\n"
+      "Examples:\n"
+      "  weir tokenize --model DIR request.json\n"
+      "  weir tokenize --model DIR --diff first.json second.json");
+  tokenize->add_option("--model", args->model, "Checkpoint directory")->required();
+  tokenize->add_option("--template", args->template_name, "As router.template");
+  tokenize->add_option("--earlier-reasoning", args->earlier_reasoning,
+                       "As router.earlier_reasoning");
+  tokenize->add_flag("--keep-attribution", args->keep_attribution, "As router.keep_attribution");
+  tokenize->add_flag("--json", args->json, "Print a JSON object for each prompt, with its text");
+  CLI::Option* diff =
+      tokenize->add_option("--diff", args->diff, "Two files: show where their prompts part; exits 1")
+          ->expected(2);
+  tokenize->add_option("body", args->bodies, "Files; - is the standard input")->excludes(diff);
+  return tokenize;
+}
+
 }  // namespace
 
 static int RunProgram(int argc, char** argv) {
@@ -94,6 +115,9 @@ static int RunProgram(int argc, char** argv) {
   weir::InspectArgs inspect_args;
   CLI::App* inspect = AddInspect(&app, &inspect_args);
 
+  weir::TokenizeArgs tokenize_args;
+  CLI::App* tokenize = AddTokenize(&app, &tokenize_args);
+
   weir::BenchArgs bench_args;
   CLI::App* bench = app.add_subcommand("bench",
                                        "Measure a part: steploop, router, transfer, ops or tokenize");
@@ -123,6 +147,7 @@ static int RunProgram(int argc, char** argv) {
   if (decode->parsed()) return weir::RunEngine(weir::Role::kDecode, service);
   if (chat->parsed()) return weir::RunChat(chat_args);
   if (inspect->parsed()) return weir::RunInspect(inspect_args);
+  if (tokenize->parsed()) return weir::RunTokenize(tokenize_args);
   if (bench->parsed()) {
     bench_args.rest = bench->remaining();
     return weir::RunBench(bench_args);
