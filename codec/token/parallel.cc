@@ -2,10 +2,8 @@
 #include "codec/token/parallel.h"
 
 #include <map>
+#include <mutex>
 #include <utility>
-
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 
 namespace weir::codec {
 namespace {
@@ -19,7 +17,7 @@ class Joiner {
   explicit Joiner(std::vector<TokenId>* out) : out_(out) {}
 
   std::vector<TokenId> TakeScratch() {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (free_.empty()) return {};
     std::vector<TokenId> scratch = std::move(free_.back());
     free_.pop_back();
@@ -27,29 +25,28 @@ class Joiner {
   }
 
   void Give(size_t part, std::vector<TokenId> ids) {
-    mutex_.Lock();
+    std::unique_lock lock(mutex_);
     waiting_.emplace(part, std::move(ids));
     while (!joining_ && !waiting_.empty() && waiting_.begin()->first == next_) {
       std::vector<TokenId> first = std::move(waiting_.begin()->second);
       waiting_.erase(waiting_.begin());
       joining_ = true;
-      mutex_.Unlock();
+      lock.unlock();
       out_->insert(out_->end(), first.begin(), first.end());
       first.clear();
-      mutex_.Lock();
+      lock.lock();
       joining_ = false;
       ++next_;
       free_.push_back(std::move(first));
     }
-    mutex_.Unlock();
   }
 
  private:
-  absl::Mutex mutex_;
-  std::map<size_t, std::vector<TokenId>> waiting_ ABSL_GUARDED_BY(mutex_);  // by their part
-  std::vector<std::vector<TokenId>> free_ ABSL_GUARDED_BY(mutex_);
-  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;      // part to be appended
-  bool joining_ ABSL_GUARDED_BY(mutex_) = false;  // by a thread, whose `out_` then is
+  std::mutex mutex_;  // of all but `out_`
+  std::map<size_t, std::vector<TokenId>> waiting_;  // by their part
+  std::vector<std::vector<TokenId>> free_;
+  size_t next_ = 0;       // part to be appended
+  bool joining_ = false;  // by a thread, whose `out_` then is
   std::vector<TokenId>* const out_;
 };
 
