@@ -67,24 +67,26 @@ class Copier {
         return;
       case Command::Kind::kCancel:
         Drop([id = command.transfer](const CarrierOp& op) { return op.transfer == id; },
-             Error(Reason::kCancelled, "the transfer was cancelled"));
+             Reason::kCancelled, "the transfer was cancelled");
         return;
       case Command::Kind::kDetach:
         Drop([remote = command.remote](const CarrierOp& op) { return op.remote == remote; },
-             Error(Reason::kPeerLost, "the peer was removed"));
+             Reason::kPeerLost, "the peer was removed");
         return;
     }
   }
 
+  // Every operation gets a status of its own: copies of one would share its count of references
+  // with the thread that takes them.
   template <class Which>
-  void Drop(Which which, const absl::Status& status) {
+  void Drop(Which which, Reason reason, std::string_view what) {
     if (current_ && which(current_->read.op)) {
       WEIR_REACHED("shm: dropped in the middle of a copy");
-      Finish(status);
+      Finish(Error(reason, what));
     }
     for (auto& reads : waiting_) {
       for (const Command& read : reads) {
-        if (which(read.op)) done_.Push({read.op.transfer, read.op.bytes, status});
+        if (which(read.op)) done_.Push({read.op.transfer, read.op.bytes, Error(reason, what)});
       }
       std::erase_if(reads, [&](const Command& read) { return which(read.op); });
     }
@@ -113,10 +115,10 @@ class Copier {
     }
   }
 
-  void Finish(const absl::Status& status) {
+  void Finish(absl::Status status) {
     const CarrierOp op = current_->read.op;
     current_.reset();
-    done_.Push({op.transfer, op.bytes, status});
+    done_.Push({op.transfer, op.bytes, std::move(status)});
   }
 
   BoundedQueue<Command>& commands_;
