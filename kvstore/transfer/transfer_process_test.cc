@@ -210,7 +210,7 @@ TEST(TransferProcess, OverTheNetworkTheDeathOfTheOwnerEndsEveryRead) {
 
 TEST(TransferProcess, AStoppedOwnerIsNoticedAndMayComeBack) {
   Peer peer;
-  Reader reader({.ping_interval = Millis(100), .ping_misses_max = 15});
+  Reader reader({.ping_interval = Millis(100), .ping_misses_max = 25});
   ASSERT_EQ(reader.transfer->AddRemote(kOwner, peer.Of(RegionKind::kUcx)), absl::OkStatus());
   reader.PostAll();
   ASSERT_EQ(reader.CountOf(reader.Await(kMiBs), Reason::kOk), kMiBs);
@@ -237,7 +237,7 @@ TEST(TransferProcess, AStoppedOwnerIsNoticedAndMayComeBack) {
 
 TEST(TransferProcess, CancellingAgainstAStoppedOwnerEndsWithItsLink) {
   Peer peer;
-  Reader reader({.ping_interval = Millis(100), .ping_misses_max = 15});
+  Reader reader({.ping_interval = Millis(100), .ping_misses_max = 25});
   ASSERT_EQ(reader.transfer->AddRemote(kOwner, peer.Of(RegionKind::kUcx)), absl::OkStatus());
   reader.PostAll();
   reader.Await(1);
