@@ -42,6 +42,7 @@ class Pair {
  public:
   struct Options {
     bool same_arena = false;
+    bool reuse = false;  // requests share prefixes
     PageId pages = 64;  // of each engine
     PageId states = 16;
     PrefillCore::Config prefill;
@@ -101,6 +102,7 @@ class Pair {
       m.set_sink_instance(sink.value);
     }
     m.set_sink_address("there");
+    if (options_.reuse) m.set_key_root(std::string(32, 'k'));
     if (edit) edit(&m);
     Deliver(kPrefill, kRouter, envelope);
   }
@@ -183,6 +185,7 @@ class Pair {
     pb::FinishReason finish = pb::FINISH_REASON_UNSPECIFIED;
     Reason reason = Reason::kOk;
     Position first = 0;
+    Position cached = 0;  // tokens, as the client is told
   };
   Answer& answer(AttemptKey id) { return answers[id]; }
   template <class Has>
@@ -253,6 +256,7 @@ class Pair {
       config.model = FakeModelInfo();
       config.kv = share;
       config.arena = arena_id();
+      config.hit_tokens_min = 2 * kFakeBlock;
       n->prefill = std::make_unique<PrefillCore>(config);
     } else {
       DecodeCore::Config config = options_.decode;
@@ -343,7 +347,10 @@ class Pair {
   void TakeRow(const TokenOut& row, const EngineActions& out) {
     Answer& a = answers[{.request = row.key, .attempt = row.attempt}];
     EXPECT_EQ(a.finish, pb::FINISH_REASON_UNSPECIFIED) << "a row after the finish";
-    if (a.ids.empty()) a.first = row.position;
+    if (a.ids.empty()) {
+      a.first = row.position;
+      a.cached = row.cached_tokens;
+    }
     EXPECT_EQ(row.position, a.first + a.ids.size());
     a.ids.insert(a.ids.end(), out.ids.begin() + row.id_offset,
                  out.ids.begin() + row.id_offset + row.id_count);

@@ -74,6 +74,8 @@ class Life {
     options.same_arena = same_arena;
     options.pages = static_cast<PageId>(random->Between(14, 40));
     options.states = 12;
+    options.reuse = random->Chance(0.7);
+    options.prefill.window_states = static_cast<uint32_t>(random->Between(0, 3));
     options.prefill.chunk_rows = static_cast<uint32_t>(random->Between(1, 20));
     options.prefill.slots = static_cast<uint32_t>(random->Between(1, 4));
     options.prefill.retain_max = static_cast<uint32_t>(random->Between(0, 4));
@@ -85,6 +87,12 @@ class Life {
   void Ask(uint64_t i) {
     Request& r = requests_[i];
     r.prompt = Prompt(static_cast<size_t>(random_.Between(1, 28)), i);
+    if (random_.Chance(0.6)) {  // many begin alike
+      const auto common = Prompt(20, 0);
+      const auto same = static_cast<std::ptrdiff_t>(
+          random_.Below(std::min(common.size(), r.prompt.size()) + 1));
+      std::copy(common.begin(), common.begin() + same, r.prompt.begin());
+    }
     Attempt(i);
   }
 

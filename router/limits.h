@@ -13,6 +13,8 @@ namespace weir::router {
 
 // Instances of both roles that one router knows.
 inline constexpr size_t kInstancesMax = 1024;
+// Keys of blocks that one engine may tell of; what it has beyond them is not counted on.
+inline constexpr size_t kCacheKeysMax = size_t{1} << 20;
 // An engine's name, and its address, which goes into every Prefill.
 inline constexpr size_t kNameBytesMax = 512;
 // Of an engine's account of a failure, which clients see.

@@ -110,6 +110,7 @@ absl::Status RouterService::Open() {
   core.seed = options_.seed;
   core.requests_max = config.requests_max();
   core.attempts_max = config.attempts_max();
+  core.cache_secret = config.cache_secret();
   core.deadline = Millis(config.deadline_ms());
   dispatcher_ = std::make_unique<Dispatcher>(
       core, [this](InstanceId to, const pb::Envelope& message) { SendTo(to, message); },

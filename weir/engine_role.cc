@@ -50,6 +50,9 @@ std::unique_ptr<engine::EngineCore> MakeCore(const EngineRoleOptions& options,
     core.chunk_rows = config.chunk_rows();
     core.queue_max = config.queue_max();
     core.retain_max = config.retain_max();
+    core.prefix_cache = !config.no_prefix_cache();
+    core.window_states = config.window_states();
+    if (config.replay() == "bounded") core.replay = kv::ReplayMode::kBounded;
     core.lease = lease;
     return std::make_unique<engine::EngineCoreOf<engine::PrefillCore>>(
         std::make_unique<engine::PrefillCore>(std::move(core)));
@@ -124,7 +127,7 @@ absl::StatusOr<EngineSizes> SizesFor(Role role, const v1::EngineConfig& config,
   const bool prefill = role == Role::kPrefill;
   EngineSizes sizes;
   sizes.slots = config.slots();
-  sizes.states = sizes.slots + (prefill ? config.retain_max() : 0);
+  sizes.states = sizes.slots + (prefill ? config.retain_max() + config.window_states() : 0);
   const uint64_t block_bytes =
       info.layout.page_bytes(Part::kEncoder) + info.layout.page_bytes(Part::kDecoder);
   const uint64_t blocks_per_sequence = info.layout.BlocksFor(info.positions_max);

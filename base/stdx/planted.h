@@ -40,6 +40,8 @@ enum class Planted : int {
   kEvictParents = 52,         // acceptance self-test: the head of a chain is evicted first
   kCopyTwice = 53,            // acceptance self-test: the host tier copies every block twice
   kFatIndex = 54,             // acceptance self-test: a run takes twice the memory in the index
+  kBillsBlockBegun = 60,      // acceptance self-test: the block in which a prefix ends is billed too
+  kStateOfOthers = 61,        // acceptance self-test: a window state is taken whatever its tokens
 };
 
 extern int g_planted;  // written once before threads start

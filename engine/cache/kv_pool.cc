@@ -40,7 +40,8 @@ KvShare ShareOf(const KvMemory& memory, int index, int count) {
 }
 
 KvPool::KvPool(const CacheLayout& layout, const KvShare& share)
-    : has_{layout.has(Part::kEncoder), layout.has(Part::kDecoder)},
+    : block_tokens_(layout.block_tokens()),
+      has_{layout.has(Part::kEncoder), layout.has(Part::kDecoder)},
       has_state_(layout.state_bytes() > 0),
       pages_{has_[0] ? BlockPool(share.pages[0], share.arena_pages[0]) : BlockPool(),
              has_[1] ? BlockPool(share.pages[1], share.arena_pages[1]) : BlockPool()},
@@ -72,6 +73,7 @@ bool KvPool::Grow(uint32_t blocks, BlockTable* table) {
 }
 
 void KvPool::Release(BlockTable* table) {
+  WEIR_CHECK(table->shared.empty());
   for (int part = 0; part < kPartCount; ++part) {
     for (const PageId page : table->pages[part]) pages_[part].Give(page);
     table->pages[part].clear();
@@ -82,6 +84,7 @@ void KvPool::Release(BlockTable* table) {
 }
 
 bool KvPool::Exchange(const BlockTable& mine, const BlockTable& theirs) {
+  WEIR_CHECK(mine.shared.empty());
   for (int part = 0; part < kPartCount; ++part) {
     if (!Exchangeable(pages_[part], mine.pages[part], theirs.pages[part])) return false;
   }
@@ -101,6 +104,7 @@ bool KvPool::Exchange(const BlockTable& mine, const BlockTable& theirs) {
 }
 
 void KvPool::Abandon(BlockTable* table) {
+  WEIR_CHECK(table->shared.empty());
   for (int part = 0; part < kPartCount; ++part) {
     for (const PageId page : table->pages[part]) pages_[part].Disown(page);
     table->pages[part].clear();
@@ -114,9 +118,18 @@ PageAudit::PageAudit(const KvPool& pool) : pool_(pool) {}
 
 void PageAudit::Add(const BlockTable& table) {
   for (int part = 0; part < kPartCount; ++part) {
-    for (const PageId page : table.pages[part]) Count(pool_.pages(part), &seen_[part], page);
+    for (size_t i = table.shared.size(); i < table.pages[part].size(); ++i) {
+      Count(pool_.pages(part), &seen_[part], table.pages[part][i]);
+    }
   }
   if (table.state != kNoPage) Count(pool_.states(), &seen_[kPartCount], table.state);
+}
+
+void PageAudit::AddPages(const PageId (&pages)[kPartCount], PageId state) {
+  for (int part = 0; part < kPartCount; ++part) {
+    if (pages[part] != kNoPage) Count(pool_.pages(part), &seen_[part], pages[part]);
+  }
+  if (state != kNoPage) Count(pool_.states(), &seen_[kPartCount], state);
 }
 
 void PageAudit::Count(const BlockPool& pool, std::vector<uint8_t>* seen, PageId page) {

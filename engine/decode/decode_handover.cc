@@ -11,7 +11,7 @@
 
 namespace weir::engine {
 
-DecodeSequence* DecodeCore::Impl::Receiving(InstanceId from, const AttemptKey& id) {
+DecodeSequence* DecodeCore::Impl::Receiving(InstanceId from, const AttemptKey& id, bool stays) {
   const auto found = by_key_.find(id.request);
   const bool known = found != by_key_.end() && found->second.slot.value >= 0 &&
                      (found->second.attempt == id.attempt ||
@@ -27,7 +27,8 @@ DecodeSequence* DecodeCore::Impl::Receiving(InstanceId from, const AttemptKey& i
   if (!s->receiver.bound()) {
     const PeerUp* peer = peers_.Find(from);
     s->offered = now_;
-    s->receiver.Bind(from, peer != nullptr && config_.arena != 0 && peer->arena == config_.arena);
+    const bool same = peer != nullptr && config_.arena != 0 && peer->arena == config_.arena;
+    s->receiver.Bind(from, same && !stays);
   }
   if (s->receiver.source() != from && !IsPlanted(Planted::kForgetEpochCheck)) {
     WEIR_REACHED("decode: offers from two prefill engines");
@@ -38,7 +39,7 @@ DecodeSequence* DecodeCore::Impl::Receiving(InstanceId from, const AttemptKey& i
 }
 
 void DecodeCore::Impl::OnChunkDone(InstanceId from, const pb::ChunkDone& m) {
-  Sequence* s = Receiving(from, KeyFrom(m.key()));
+  Sequence* s = Receiving(from, KeyFrom(m.key()), m.stays());
   if (s == nullptr) return;
   reads_.clear();
   if (!s->receiver.OnChunk(m, s->table, &reads_)) {
@@ -49,7 +50,7 @@ void DecodeCore::Impl::OnChunkDone(InstanceId from, const pb::ChunkDone& m) {
 }
 
 void DecodeCore::Impl::OnPrefillDone(InstanceId from, const pb::PrefillDone& m) {
-  Sequence* s = Receiving(from, KeyFrom(m.key()));
+  Sequence* s = Receiving(from, KeyFrom(m.key()), m.stays());
   if (s == nullptr || s->receiver.done()) return;
   reads_.clear();
   const bool token_ok =
@@ -61,6 +62,8 @@ void DecodeCore::Impl::OnPrefillDone(InstanceId from, const pb::PrefillDone& m) 
     return Abort(s, Reason::kBug);
   }
   s->last = m.first_token();
+  s->cached_tokens = m.cached_tokens();
+  TakeKeepTerms(s, m);
   s->first_score = ScoreFrom(m.first_logprob());
   const int drafts = std::min<int>(m.drafts_size(), static_cast<int>(config_.model.draft_max));
   s->drafts.clear();
@@ -132,6 +135,7 @@ void DecodeCore::Impl::OnSourceDown(InstanceId source) {
       Abort(&s, Reason::kPeerLost);
     }
     s.tell_source = false;
+    if (s.keeping) WEIR_CHECK(keeps_until_.Grant(s.id, now_ + kKeepWait));
   }
 }
 
@@ -152,6 +156,7 @@ void DecodeCore::Impl::Start(Sequence* s) {
   TokenOut row{.key = s->id.request,
                .attempt = s->id.attempt,
                .position = s->token_count,
+               .cached_tokens = s->cached_tokens,
                .id_offset = static_cast<uint32_t>(out_->ids.size())};
   const bool goes_on = Take(s, s->last, &row);
   if (s->sampling.logprobs && row.id_count > 0) {

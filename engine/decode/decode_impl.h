@@ -3,6 +3,7 @@
 // The body of DecodeCore; see decode_core.h for the contract. Sequences live in their slots,
 // waiting reservations in `queue_`; `by_key_` finds the newest attempt of a request in either.
 // Sources: decode_reserve.cc (events, reservations, ends), decode_handover.cc (offers and reads),
+// decode_keep.cc (what goes back for the turn after),
 // decode_steps.cc (plan and commit), decode_state.cc (gauges and invariants).
 #pragma once
 
@@ -84,13 +85,20 @@ class DecodeCore::Impl {
   void OnHandoverAbort(InstanceId from, const AttemptKey& id, Reason reason);
   void OnSourceDown(InstanceId source);
   // The reserved sequence that a message of a prefill engine is about, or null after answering it.
-  Sequence* Receiving(InstanceId from, const AttemptKey& id);
+  Sequence* Receiving(InstanceId from, const AttemptKey& id, bool stays);
   void Fetch(Sequence* sequence);
   void Abort(Sequence* sequence, Reason reason);
   void Start(Sequence* sequence);
   bool Adopt(Sequence* sequence);
   bool AnswersLater(const AttemptKey& id) const;
   void AnswerAbort(InstanceId to, const AttemptKey& id, Reason reason);
+
+  // decode_keep.cc
+  void TakeKeepTerms(Sequence* sequence, const pb::PrefillDone& message);
+  void OfferBack(Sequence* sequence);
+  void OnKeepDone(InstanceId from, const AttemptKey& id);
+  void EndKeep(Sequence* sequence);
+  void ExpireKeeps();
 
   // decode_steps.cc
   void Handle(const StepDone& event);
@@ -128,6 +136,7 @@ class DecodeCore::Impl {
   absl::flat_hash_map<FetchId, SlotId> by_fetch_;
   kv::LeaseTable<RequestKey> leases_;
   kv::LeaseTable<RequestKey> deadlines_;
+  kv::LeaseTable<AttemptKey> keeps_until_;
   uint64_t last_fetch_ = 0;
   uint64_t last_step_ = 0;
   uint64_t last_order_ = 0;

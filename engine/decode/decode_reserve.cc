@@ -26,7 +26,8 @@ DecodeCore::Impl::Impl(Config config)
       sequences_(config_.slots),
       views_(config_.slots),
       leases_(size_t{config_.slots} + config_.queue_max + 1),
-      deadlines_(size_t{config_.slots} + config_.queue_max + 1) {
+      deadlines_(size_t{config_.slots} + config_.queue_max + 1),
+      keeps_until_(config_.slots) {
   WEIR_CHECK(config_.slots > 0 && config_.slots <= kSlotsMax);
   for (uint32_t i = config_.slots; i > 0; --i) free_slots_.emplace_back(static_cast<int32_t>(i - 1));
   plan_.rows.reserve(config_.slots);
@@ -39,6 +40,7 @@ void DecodeCore::Impl::On(Instant now, const Event& event, Actions* out) {
   now_ = now;
   out_ = out;
   ExpireDue();
+  ExpireKeeps();
   std::visit([this](const auto& e) { Handle(e); }, event);
   // Running sequences grow before new ones are let in.
   Launch();
@@ -50,7 +52,7 @@ void DecodeCore::Impl::On(Instant now, const Event& event, Actions* out) {
 
 Instant DecodeCore::Impl::NextDeadline() const {
   return std::min({leases_.NextDeadline(), deadlines_.NextDeadline(), reporter_.NextDeadline(),
-                   drain_until_});
+                   keeps_until_.NextDeadline(), drain_until_});
 }
 
 void DecodeCore::Impl::Handle(const PeerUp& event) {
@@ -71,6 +73,8 @@ void DecodeCore::Impl::Handle(const Received& event) {
     case pb::Envelope::kCancel: return OnCancel(KeyFrom(m.cancel().key()));
     case pb::Envelope::kChunkDone: return OnChunkDone(event.from, m.chunk_done());
     case pb::Envelope::kPrefillDone: return OnPrefillDone(event.from, m.prefill_done());
+    case pb::Envelope::kKeepDone:
+      return OnKeepDone(event.from, KeyFrom(m.keep_done().key()));
     case pb::Envelope::kHandoverAbort:
       return OnHandoverAbort(event.from, KeyFrom(m.handover_abort().key()),
                              ReasonFrom(m.handover_abort().failure()));
@@ -236,6 +240,7 @@ void DecodeCore::Impl::Seat(const Waiting& waiting, SlotId slot) {
   s.left = EmitMax(m);
   s.emitted_here = 0;
   s.drafts.clear();
+  s.keep_parent.clear();
   s.emitted.reserve(std::min(static_cast<uint32_t>(m.emitted_size()) + s.left,
                              static_cast<uint32_t>(m.emitted_size()) + kEmittedReserve));
   s.emitted.assign(m.emitted().begin(), m.emitted().end());
@@ -248,7 +253,7 @@ void DecodeCore::Impl::Seat(const Waiting& waiting, SlotId slot) {
   if (IsPlanted(Planted::kStaleBlockTable) && s.table.blocks > 1) {
     for (int part = 0; part < kPartCount; ++part) {
       if (!pool_.has(static_cast<Part>(part))) continue;
-      pool_.GiveForPlantedBug(part, s.table.pages[part].back());
+      pool_.GivePage(part, s.table.pages[part].back());
     }
   }
   s.receiver.Reset(config_.model.layout.BlocksFor(m.token_count()));
@@ -319,6 +324,7 @@ void DecodeCore::Impl::End(Sequence* s, pb::FinishReason finish, Reason reason) 
   ++ending_;
   out_->cancels.insert(out_->cancels.end(), s->receiver.fetches().begin(),
                        s->receiver.fetches().end());
+  if (reason == Reason::kOk && finish == pb::FINISH_REASON_UNSPECIFIED) OfferBack(s);
   FreeIfIdle(s);
 }
 
@@ -344,7 +350,9 @@ void DecodeCore::Impl::RecordSpan(const Sequence& s, Reason reason) {
 }
 
 void DecodeCore::Impl::FreeIfIdle(Sequence* s) {
-  if (s->phase != Phase::kEnding || s->in_step || !s->receiver.fetches().empty()) return;
+  if (s->phase != Phase::kEnding || s->in_step || s->keeping || !s->receiver.fetches().empty()) {
+    return;
+  }
   if (s->tell_source) AnswerAbort(s->receiver.source(), s->id, s->end_reason);
   --ending_;
   s->phase = Phase::kFree;
@@ -393,6 +401,9 @@ void DecodeCore::Impl::FinishDrain() {
       if (s.phase != Phase::kReserved && s.phase != Phase::kRunning) continue;
       WEIR_REACHED("decode: moved away at the end of a drain");
       End(&s, pb::FINISH_REASON_PREEMPTED, Reason::kNoCapacity);
+    }
+    for (Sequence& s : sequences_) {
+      if (s.keeping) EndKeep(&s);
     }
   }
   if (free_slots_.size() == config_.slots) out_->drained = true;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/stdx/ids.h"
@@ -35,6 +36,12 @@ struct DecodeSequence {
   Instant started{};   // its first token was there; Instant{}: not yet
 
   Position token_count = 0;  // computed by the prefill engine
+  Position cached_tokens = 0;  // of those, as the client is told
+  // What the prefill engine said of offering the answer back; empty where it would not have it.
+  std::string keep_parent;
+  std::vector<TokenId> keep_tail;
+  bool approximate = false;
+  bool keeping = false;  // ending: offered back, and may be read
   Position cursor = 0;       // position of `last`, the next one to compute
   Position capacity = 0;     // tokens the pages hold
   uint32_t left = 0;         // tokens still to emit

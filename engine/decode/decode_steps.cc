@@ -147,6 +147,7 @@ void DecodeCore::Impl::Commit(Sequence* s, const StepRow& row, const StepResult&
                .position = s->cursor + 1,
                .id_offset = static_cast<uint32_t>(out_->ids.size())};
   bool goes_on = true;
+  uint32_t taken = 0;
   for (uint32_t i = 0; i < accepted.count && goes_on; ++i) {
     TokenId token = result.tokens[accepted.token_offset + i];
     if (IsPlanted(Planted::kCommitRejectedDraft) && i + 1 == accepted.count &&
@@ -154,6 +155,7 @@ void DecodeCore::Impl::Commit(Sequence* s, const StepRow& row, const StepResult&
       token = plan_.tokens[row.token_offset + accepted.count];
     }
     goes_on = Take(s, token, &out);
+    ++taken;
   }
   if (accepted.score_offset >= 0) {
     out.score_offset = static_cast<int32_t>(out_->scores.size());
@@ -161,8 +163,8 @@ void DecodeCore::Impl::Commit(Sequence* s, const StepRow& row, const StepResult&
     out_->scores.insert(out_->scores.end(), scores, scores + out.id_count);
   }
   out_->tokens.push_back(out);
+  s->cursor += taken;
   if (!goes_on) return End(s, pb::FINISH_REASON_UNSPECIFIED, Reason::kOk);
-  s->cursor += accepted.count;
   const auto drafts = result.drafts.begin() + accepted.draft_offset;
   s->drafts.assign(drafts, drafts + std::min<uint32_t>(accepted.draft_count,
                                                        config_.model.draft_max));

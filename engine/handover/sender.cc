@@ -9,9 +9,10 @@
 
 namespace weir::engine {
 
-void Sender::Attach(InstanceId sink, std::string address) {
+void Sender::Attach(InstanceId sink, std::string address, bool stays) {
   sink_ = sink;
   address_ = std::move(address);
+  stays_ = stays;
   offered_ = 0;
   offered_any_ = false;
   done_ = false;
@@ -35,6 +36,7 @@ void Sender::Offer(const AttemptKey& key, const BlockTable& table, uint32_t comp
     pb::ChunkDone& chunk = *SendTo(sink_, out).mutable_chunk_done();
     KeyTo(key, chunk.mutable_key());
     chunk.set_first_block(offered_);
+    chunk.set_stays(stays_);
     const auto add = [&](const std::vector<PageId>& pages, auto* field) {
       if (!pages.empty()) field->Add(pages.begin() + offered_, pages.begin() + offered_ + count);
     };
@@ -50,6 +52,7 @@ pb::PrefillDone& Sender::Done(const AttemptKey& key, const BlockTable& table, En
   pb::PrefillDone& done = *SendTo(sink_, out).mutable_prefill_done();
   KeyTo(key, done.mutable_key());
   done.set_block_count(table.blocks);
+  done.set_stays(stays_);
   done.set_state_page(table.state);
   done_ = true;
   offered_any_ = true;

@@ -18,7 +18,8 @@ namespace weir::engine {
 class Sender {
  public:
   // Points at another sink, to which nothing was offered yet.
-  void Attach(InstanceId sink, std::string address);
+  // With `stays` it is told to read the pages, never to take them over.
+  void Attach(InstanceId sink, std::string address, bool stays = false);
   void Detach() { Attach(InstanceId(), {}); }
 
   bool attached() const { return sink_ != InstanceId(); }
@@ -42,6 +43,7 @@ class Sender {
   InstanceId sink_;
   std::string address_;
   uint32_t offered_ = 0;
+  bool stays_ = false;
   bool offered_any_ = false;
   bool done_ = false;
   bool aborted_ = false;

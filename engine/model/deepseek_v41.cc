@@ -154,6 +154,8 @@ absl::Status Describe(const std::string& config_json, Shared* shared) {
   info.vocab = static_cast<uint32_t>(c.vocab);
   info.positions_max = static_cast<Position>(c.positions_max);
   info.window = static_cast<uint32_t>(c.window);
+  info.window_layers = static_cast<uint32_t>(shared->stores.encoder_layers);
+  info.history = c.engram.empty() ? 0 : static_cast<uint32_t>(c.engram.orders);
   info.decoder_tail_rows = info.window;  // decisions, ruling 4
   info.layout = shared->stores.layout;
   info.stop_tokens = c.stop_tokens;

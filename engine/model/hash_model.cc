@@ -213,6 +213,8 @@ class LoadedHashModel final : public LoadedModel {
     info_.vocab = config.vocab;
     info_.positions_max = config.positions_max;
     info_.window = config.window;
+    info_.window_layers = 2;
+    info_.history = kHashHistoryTokens;
     info_.decoder_tail_rows = config.decoder_tail_rows;
     info_.draft_max = config.draft_max;
     info_.layout = HashLayout(config);

@@ -19,6 +19,11 @@ KvStores::KvStores(const CacheLayout& layout, std::vector<kernels::RowFormat> fo
 
 void KvStores::CopyPages(kernels::Stream& stream, const StepPlan& plan) const {
   for (const PageCopy& copy : plan.copies) {
+    if (copy.kind == PageCopy::Kind::kState) {
+      stream.Copy(reinterpret_cast<uintptr_t>(memory_.State(copy.to)),
+                  reinterpret_cast<uintptr_t>(memory_.State(copy.from)), memory_.state_bytes);
+      continue;
+    }
     stream.Copy(reinterpret_cast<uintptr_t>(memory_.Page(copy.part, copy.to)),
                 reinterpret_cast<uintptr_t>(memory_.Page(copy.part, copy.from)),
                 memory_.page_bytes[static_cast<int>(copy.part)]);

@@ -27,6 +27,8 @@ struct ModelInfo {
   uint32_t vocab = 0;
   Position positions_max = 0;      // longest sequence
   uint32_t window = 0;             // W; 0 without sliding windows
+  uint32_t window_layers = 0;      // with windows that blocks, or what comes behind them, depend on
+  uint32_t history = 0;            // ids before a row that it looks at; a carry keeps them
   uint32_t decoder_tail_rows = 0;  // K; 0 without a causal encoder
   uint32_t draft_max = 0;          // gamma; 0 without a drafter
   CacheLayout layout;

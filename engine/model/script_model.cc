@@ -67,7 +67,7 @@ class ScriptModel final : public StandInModel {
     Carry carry;
     for (uint32_t i = 0; i < row.count; ++i) {
       const Position p = row.first + i;
-      StoreAs(TokenAt(slot, p), TokenRow{inputs[i], p});
+      if (p >= row.write_floor) StoreAs(TokenAt(slot, p), TokenRow{inputs[i], p});
       carry = Step(slot, p);
       if (!open || !(verify || (row.sample && i + 1 == row.count))) continue;
       const TokenId token = Say(slot, carry, p + 1);

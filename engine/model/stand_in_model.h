@@ -22,6 +22,10 @@ class StandInModel : public Model {
     result_.Clear();
     result_.step = plan.step;
     for (const PageCopy& copy : plan.copies) {
+      if (copy.kind == PageCopy::Kind::kState) {
+        std::memcpy(memory_.State(copy.to), memory_.State(copy.from), memory_.state_bytes);
+        continue;
+      }
       std::memcpy(memory_.Page(copy.part, copy.to), memory_.Page(copy.part, copy.from),
                   memory_.page_bytes[static_cast<int>(copy.part)]);
     }

@@ -15,10 +15,12 @@
 
 #include "base/stdx/ids.h"
 #include "engine/cache/kv_pool.h"
+#include "engine/cache/prefix_cache.h"
 #include "engine/handover/sender.h"
 #include "engine/run/engine_io.h"
 #include "engine/run/wire.h"
 #include "engine/sched/step_plan.h"
+#include "kvstore/key/block_key.h"
 
 namespace weir::engine {
 
@@ -45,6 +47,17 @@ struct HeldRequest {
   uint32_t rows_computed = 0;  // by this attempt
   SamplingParams sampling;
   BlockTable table;
+
+  // Reuse. Keys of the complete blocks of `tokens`; empty where nothing is shared.
+  std::vector<kv::BlockKey> keys;
+  bool seals = false;  // complete blocks become shared as they are computed
+  bool stays = false;  // shares blocks, so its pages never change owner
+  bool ran = false;    // rows were computed, so what it found is settled
+  bool has_state = false;
+  PrefixCache::StateId state = 0;  // with has_state: copied at the next step
+  Position visible_from = 0;       // window rows before it do not exist
+  Grade grade = Grade::kExact;     // of the blocks it computes
+  Position billed = 0;             // cached tokens, as the client is told
 
   bool has_first = false;  // the token after `tokens` was sampled
   TokenId first = 0;

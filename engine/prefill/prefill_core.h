@@ -3,7 +3,8 @@
 // PrefillCore: decides everything a prefill engine does. Requests wait in a bounded queue, get a slot
 // and pages, are computed in chunks that several of them share, and are handed over to a decode
 // engine block by block; afterwards their pages stay as long as nobody needs the room, so that a new
-// attempt computes only what is missing. Owned by the engine's step thread; nothing blocks, nothing
+// attempt computes only what is missing. Complete blocks are shared by key with every request of the
+// same isolation domain that begins alike, and window states are saved to go on from. Owned by the engine's step thread; nothing blocks, nothing
 // reads a clock. Pages that a decode engine may still read are freed only after that engine answered
 // or is gone. What goes wrong with a request becomes PrefillFailed; an unknown id is counted and
 // dropped.
@@ -20,6 +21,7 @@
 #include "engine/limits.h"
 #include "engine/model/model.h"
 #include "engine/run/engine_io.h"
+#include "kvstore/hit/hit_plan.h"
 
 namespace weir::engine {
 
@@ -37,6 +39,10 @@ class PrefillCore {
     uint32_t queue_max = 1024;
     uint64_t queue_tokens_max = kQueuedTokensMax;  // of all waiting prompts together
     uint32_t retain_max = 64;
+    bool prefix_cache = true;
+    kv::ReplayMode replay = kv::ReplayMode::kExact;
+    uint32_t window_states = 64;  // kept to go on from exactly
+    Position hit_tokens_min = kv::kHitTokensMin;
     Duration lease = kLeaseDefault;  // for requests that name none
   };
 

@@ -12,7 +12,7 @@
 namespace weir::engine {
 
 void PrefillCore::Impl::AttachSink(Held* held, InstanceId sink, const std::string& address) {
-  held->sender.Attach(sink, address);
+  held->sender.Attach(sink, address, held->stays);
   if (peers_.IsUp(sink)) return Offer(held);
   if (dialing_.insert(sink).second) out_->dials.push_back({.instance = sink, .address = address});
 }
@@ -27,6 +27,13 @@ void PrefillCore::Impl::Offer(Held* held) {
   if (!all || held->sender.done()) return;
   pb::PrefillDone& done = held->sender.Done(held->id, held->table, out_);
   done.set_token_count(held->computed);
+  done.set_cached_tokens(held->billed);
+  if (held->stays && held->table.shared.size() == held->keys.size()) {
+    done.set_keep_parent(held->keys.back().bytes.data(), held->keys.back().bytes.size());
+    const auto tail = held->tokens.begin() + SharedTokens(*held);
+    done.mutable_keep_tail()->Add(tail, held->tokens.end());
+    done.set_approximate(held->grade == Grade::kApproximate);
+  }
   done.set_first_token(held->first);
   if (held->sampling.logprobs) ScoreTo(held->first_score, done.mutable_first_logprob());
   done.mutable_drafts()->Add(held->drafts.begin(), held->drafts.end());
@@ -38,7 +45,9 @@ bool PrefillCore::Impl::SharesArena(InstanceId instance) const {
 }
 
 bool PrefillCore::Impl::InDoubt(const Held& held) const {
-  return held.sender.done() && SharesArena(held.sender.sink());
+  // Pages that stay are copied without checksums there: until the answer they must not change either.
+  const bool open = held.stays ? held.sender.offered() : held.sender.done();
+  return open && SharesArena(held.sender.sink());
 }
 
 void PrefillCore::Impl::AbortSink(Held* held) {
@@ -54,12 +63,14 @@ void PrefillCore::Impl::ApplyNext(Held* held) {
 
 void PrefillCore::Impl::OnHandoverDone(InstanceId from, const pb::HandoverDone& m) {
   const AttemptKey id = KeyFrom(m.key());
-  // Who shares no arena has nothing to give for our pages, whatever it says.
-  const bool adopted = m.adopted() && SharesArena(from);
+  // Who shares no arena has nothing to give for our pages, whatever it says, nor who was to copy them.
+  const auto adopts = [&](const Held& held) {
+    return m.adopted() && SharesArena(from) && !held.stays;
+  };
   if (const auto closing = closing_.find(id);
       closing != closing_.end() && closing->second->sender.sink() == from) {
     WEIR_REACHED("prefill: handed over while closing");
-    if (adopted) TakeExchange(closing->second.get(), m);
+    if (adopts(*closing->second)) TakeExchange(closing->second.get(), m);
     CloseEnded(closing);
     return;
   }
@@ -68,6 +79,7 @@ void PrefillCore::Impl::OnHandoverDone(InstanceId from, const pb::HandoverDone& 
     ++counters_.orphans;
     return;
   }
+  const bool adopted = adopts(*held);
   if (adopted) TakeExchange(held, m);
   held->sender.Detach();
   if (held->next) return ApplyNext(held);
@@ -131,7 +143,8 @@ void PrefillCore::Impl::OnSinkDown(InstanceId sink, bool shares_arena) {
       ++closing;
       continue;
     }
-    if (shares_arena && closing->second->sender.done()) pool_.Abandon(&closing->second->table);
+    const Held& held = *closing->second;
+    if (shares_arena && !held.stays && held.sender.done()) pool_.Abandon(&closing->second->table);
     closing = CloseEnded(closing);
   }
   std::vector<Held*> lost;
@@ -143,7 +156,7 @@ void PrefillCore::Impl::OnSinkDown(InstanceId sink, bool shares_arena) {
 
 void PrefillCore::Impl::LoseSink(Held* held, bool shares_arena) {
   WEIR_REACHED("prefill: the decode engine is gone");
-  if (shares_arena && held->sender.done()) {
+  if (shares_arena && !held->stays && held->sender.done()) {
     // Who owns the pages nobody can tell any more. It takes a dying process to get here.
     WEIR_REACHED("prefill: pages in doubt abandoned");
     pool_.Abandon(&held->table);
@@ -164,7 +177,7 @@ void PrefillCore::Impl::LoseSink(Held* held, bool shares_arena) {
 }
 
 PrefillCore::Impl::Closing PrefillCore::Impl::CloseEnded(Closing closing) {
-  pool_.Release(&closing->second->table);
+  GiveBack(closing->second.get());
   closing_until_.Release(closing->first);
   return closing_.erase(closing);
 }

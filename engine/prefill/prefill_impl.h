@@ -3,7 +3,9 @@
 // The body of PrefillCore; see prefill_core.h for the contract. Every request is in `current_` (by
 // key, at most one attempt of it) or in `closing_`; both own it. Queue and retained list point into
 // them. Sources: prefill_requests.cc (what messages do to requests), prefill_steps.cc (admission
-// and steps), prefill_handover.cc (what decode engines hear and answer).
+// and steps), prefill_reuse.cc (what is shared with other requests), prefill_keep.cc (what comes back for the
+// turn after), prefill_handover.cc (what decode
+// engines hear and answer), prefill_state.cc (gauges and invariants).
 #pragma once
 
 #include <list>
@@ -14,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "engine/cache/prefix_cache.h"
 #include "engine/prefill/held_request.h"
 #include "engine/prefill/prefill_core.h"
 #include "engine/run/peers.h"
@@ -43,7 +47,7 @@ class PrefillCore::Impl {
   void Handle(const PeerDown& event);
   void Handle(const Received& event);
   void Handle(const DrainRequested& event);
-  void Handle(const FetchDone&) {}
+  void Handle(const FetchDone& event);
   void Handle(const Tick&) {}
   void OnPrefill(const pb::Prefill& message);
   void OnAttach(const pb::Attach& message);
@@ -81,6 +85,41 @@ class PrefillCore::Impl {
   // The attempt's computing is over, well or not. Once; later calls do nothing.
   void RecordSpan(Held* held, Reason reason);
 
+  // prefill_reuse.cc
+  static kv::Geometry GeometryOf(const Config& config);
+  void NameBlocks(Held* held, const std::string& root);
+  // Shares what is here of the prefix, and decides from where to compute. The table is empty.
+  void AttachPrefix(Held* held);
+  void Restart(Held* held);
+  void DropState(Held* held);
+  void CopyState(const Held& held);
+  void SealComplete(Held* held);
+  // Gives the pages back, all but what others may reuse.
+  void GiveBack(Held* held);
+  Grade WorstGrade() const;
+  Position SharedTokens(const Held& held) const {
+    return static_cast<Position>(held.table.shared.size()) * block_tokens_;
+  }
+  void TellRouters();
+  void SendSnapshot(InstanceId router);
+
+  // prefill_keep.cc
+  // Blocks of an answer on their way back.
+  struct Keeping {
+    AttemptKey id;
+    InstanceId from;
+    BlockTable table;
+    std::vector<TokenId> tokens;  // behind the shared blocks
+    std::vector<kv::BlockKey> keys;
+    Grade grade = Grade::kExact;
+    bool withdrawn = false;  // what is read may be something else by now
+  };
+  void OnKeepOffer(InstanceId from, const pb::KeepOffer& message);
+  bool TakeOffer(const pb::KeepOffer& message, Keeping* keeping);
+  void AnswerKeep(const Keeping& keeping);
+  // Those of one engine; of one attempt, or all.
+  void WithdrawKeeps(InstanceId from, const AttemptKey* id);
+
   // prefill_handover.cc
   void AttachSink(Held* held, InstanceId sink, const std::string& address);
   void Offer(Held* held);
@@ -91,7 +130,7 @@ class PrefillCore::Impl {
   void TakeExchange(Held* held, const pb::HandoverDone& message);
   void ApplyNext(Held* held);
   void AbortSink(Held* held);
-  // Pages may already belong to the sink; only its answer tells.
+  // Pages may already belong to the sink, or be copied by it; only its answer tells.
   bool InDoubt(const Held& held) const;
   bool SharesArena(InstanceId instance) const;
   using Closing = std::map<AttemptKey, std::unique_ptr<Held>>::iterator;
@@ -103,7 +142,9 @@ class PrefillCore::Impl {
 
   const Config config_;
   const uint32_t block_tokens_;
+  const kv::Geometry geometry_;
   KvPool pool_;
+  PrefixCache cache_;
   Peers peers_;
   LoadReporter reporter_;
   PrefillScheduler scheduler_;
@@ -128,6 +169,15 @@ class PrefillCore::Impl {
   bool draining_ = false;
   Instant drain_until_ = kNever;
   EngineState counters_;
+
+  std::map<FetchId, Keeping> keeping_;
+  uint64_t last_fetch_ = 0;
+
+  // Keys that came or went and were not told yet.
+  absl::flat_hash_map<uint64_t, bool> news_;
+  uint64_t news_number_ = 0;  // of the last message
+  Instant news_sent_{};
+  Instant news_due_ = kNever;
 
   // Of the event being handled.
   Instant now_{};

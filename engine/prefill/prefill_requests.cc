@@ -20,7 +20,9 @@ size_t RequestsMax(const PrefillCore::Config& config, const KvPool& pool) {
 PrefillCore::Impl::Impl(Config config)
     : config_(std::move(config)),
       block_tokens_(config_.model.layout.block_tokens()),
+      geometry_(GeometryOf(config_)),
       pool_(config_.model.layout, config_.kv),
+      cache_(&pool_, config_.window_states),
       scheduler_(config_.chunk_rows),
       leases_(RequestsMax(config_, pool_)),
       deadlines_(RequestsMax(config_, pool_)),
@@ -39,19 +41,23 @@ void PrefillCore::Impl::On(Instant now, const Event& event, Actions* out) {
   Admit();
   Launch();
   if (draining_) FinishDrain();
+  TellRouters();
   reporter_.Consider(now, figures(), counters_, peers_.routers(), out);
   out_ = nullptr;
 }
 
 Instant PrefillCore::Impl::NextDeadline() const {
   return std::min({leases_.NextDeadline(), deadlines_.NextDeadline(), closing_until_.NextDeadline(),
-                   reporter_.NextDeadline(), drain_until_});
+                   reporter_.NextDeadline(), drain_until_, news_due_});
 }
 
 void PrefillCore::Impl::Handle(const PeerUp& event) {
   peers_.Up(event);
   dialing_.erase(event.instance);
-  if (event.role == Role::kRouter) reporter_.Hasten();
+  if (event.role == Role::kRouter) {
+    reporter_.Hasten();
+    SendSnapshot(event.instance);
+  }
   for (auto& [key, held] : current_) {
     if (held->sender.sink() == event.instance) Offer(held.get());
   }
@@ -62,6 +68,7 @@ void PrefillCore::Impl::Handle(const PeerDown& event) {
   peers_.Down(event.instance);
   dialing_.erase(event.instance);
   OnSinkDown(event.instance, shares);
+  WithdrawKeeps(event.instance, nullptr);
 }
 
 void PrefillCore::Impl::Handle(const Received& event) {
@@ -72,6 +79,12 @@ void PrefillCore::Impl::Handle(const Received& event) {
     case pb::Envelope::kRenew: return OnRenew(m.renew());
     case pb::Envelope::kForget: return OnForget(KeyFrom(m.forget().key()));
     case pb::Envelope::kCancel: return OnForget(KeyFrom(m.cancel().key()));
+    case pb::Envelope::kCacheResync: return SendSnapshot(event.from);
+    case pb::Envelope::kKeepOffer: return OnKeepOffer(event.from, m.keep_offer());
+    case pb::Envelope::kKeepDone: {
+      const AttemptKey id = KeyFrom(m.keep_done().key());
+      return WithdrawKeeps(event.from, &id);
+    }
     case pb::Envelope::kHandoverDone: return OnHandoverDone(event.from, m.handover_done());
     case pb::Envelope::kHandoverAbort: return OnHandoverAbort(event.from, m.handover_abort());
     default: ++counters_.orphans;
@@ -182,8 +195,7 @@ void PrefillCore::Impl::Begin(Held* held, const pb::Prefill& m) {
   if (resumes) {
     WEIR_REACHED("prefill: resumed what was held");
   } else {
-    pool_.Release(&held->table);
-    held->computed = 0;
+    GiveBack(held);
   }
   const auto count = static_cast<Position>(m.tokens_size());
   held->has_first = resumes && held->has_first && held->computed == count;
@@ -196,6 +208,8 @@ void PrefillCore::Impl::Begin(Held* held, const pb::Prefill& m) {
     return Drop(held);
   }
   held->sampling = *std::move(sampling);
+  NameBlocks(held, m.key_root());
+  if (!resumes) AttachPrefix(held);
   held->lease = m.lease_ms() > 0 ? std::min(Millis(m.lease_ms()), kLeaseMax) : config_.lease;
   WEIR_CHECK(leases_.Grant(held->id.request, now_ + held->lease));
   deadlines_.Release(held->id.request);
@@ -317,14 +331,14 @@ void PrefillCore::Impl::Drop(Held* held) {
   auto node = current_.extract(held->id.request);
   // A sink of another process only reads, and checksums guard what it reads: a bound suffices.
   if (!InDoubt(*held) && !closing_until_.Grant(held->id, now_ + held->lease)) {
-    pool_.Release(&held->table);
+    GiveBack(held);
     return;
   }
   closing_.insert_or_assign(held->id, std::move(node.mapped()));
 }
 
 void PrefillCore::Impl::Erase(Held* held) {
-  pool_.Release(&held->table);
+  GiveBack(held);
   current_.erase(held->id.request);
 }
 
@@ -375,7 +389,7 @@ void PrefillCore::Impl::FinishDrain() {
       Fail(held, Reason::kNoCapacity, "this engine is shutting down", AfterStep::kDrop);
     }
   }
-  if (current_.empty() && closing_.empty()) out_->drained = true;
+  if (current_.empty() && closing_.empty() && keeping_.empty()) out_->drained = true;
 }
 
 HeldRequest* PrefillCore::Impl::Find(const RequestKey& key) {

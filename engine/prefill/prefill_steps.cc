@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission, steps and the views of PrefillCore's state.
+// Admission and steps of PrefillCore.
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/stdx/check.h"
 #include "engine/prefill/prefill_impl.h"
 
@@ -26,6 +25,7 @@ void PrefillCore::Impl::Admit() {
 
 bool PrefillCore::Impl::TrySeat(Held* held) {
   const auto count = static_cast<Position>(held->tokens.size());
+  if (held->table.empty()) AttachPrefix(held);
   if (!MakeRoom(held, config_.model.layout.BlocksFor(count))) return false;
   LeaveLists(held);
   held->phase = Phase::kComputing;
@@ -45,12 +45,17 @@ bool PrefillCore::Impl::TrySeat(Held* held) {
   return true;
 }
 
-// Retained pages go first. Then those of queued requests that would have resumed: with all pages
+// Shared blocks that nobody holds go first, then retained pages. Then those of queued requests that would have resumed: with all pages
 // kept by requests that each wait for a little more, nobody would ever proceed. Then, for a request
 // with a reservation, what was computed for one without: that one may wait for pages of the very
 // decode engine that the reservation keeps.
 bool PrefillCore::Impl::MakeRoom(Held* held, uint32_t blocks) {
   while (!pool_.Grow(blocks, &held->table)) {
+    const bool lacks_state = pool_.has_state() && held->table.state == kNoPage && !pool_.StateFree();
+    if (lacks_state ? cache_.EvictState() : cache_.EvictBlock()) {
+      WEIR_REACHED("prefill: shared blocks evicted for a new request");
+      continue;
+    }
     if (!retained_.empty()) {
       WEIR_REACHED("prefill: retained pages evicted for a new request");
       EvictOldestRetained();
@@ -76,8 +81,9 @@ bool PrefillCore::Impl::MakeRoom(Held* held, uint32_t blocks) {
 }
 
 void PrefillCore::Impl::Strip(Held* held) {
-  pool_.Release(&held->table);
+  GiveBack(held);
   held->computed = 0;
+  held->visible_from = 0;
   held->has_first = false;
 }
 
@@ -108,12 +114,18 @@ void PrefillCore::Impl::Launch() {
   for (const PrefillCandidate& candidate : candidates_) {
     if (candidate.rows == 0) continue;
     Held& held = *slots_[static_cast<size_t>(candidate.slot.value)];
-    const uint32_t rows = std::min(candidate.rows, kRowGroupMax);
+    uint32_t rows = std::min(candidate.rows, kRowGroupMax);
+    // Rows that only leave their ids behind are a group of their own: nobody sees their windows.
+    const bool before = held.computed < held.visible_from;
+    if (before) rows = std::min(rows, held.visible_from - held.computed);
+    CopyState(held);
     plan_.rows.push_back({.slot = held.slot,
                           .kind = RowKind::kPrefill,
                           .first = held.computed,
                           .count = static_cast<uint16_t>(rows),
                           .token_offset = static_cast<uint32_t>(plan_.tokens.size()),
+                          .write_floor = SharedTokens(held),
+                          .visible_from = before ? held.computed : held.visible_from,
                           .sample = rows == held.remaining()});
     const auto from = held.tokens.begin() + held.computed;
     plan_.tokens.insert(plan_.tokens.end(), from, from + rows);
@@ -155,7 +167,7 @@ void PrefillCore::Impl::Handle(const StepDone& event) {
       // Rings keep the rows that a repeated step must read only behind so many new ones (windows
       // have 2(gamma + 1) rows to spare); a longer chunk has overwritten them.
       WEIR_REACHED("prefill: a void chunk starts the prompt anew");
-      held->computed = 0;
+      Restart(held);
     }
     AfterStepOf(held);
   }
@@ -166,10 +178,14 @@ void PrefillCore::Impl::Commit(Held* held, const StepRow& row, const StepResult&
   held->computed = row.first + row.count;
   held->rows_computed += row.count;
   counters_.rows_computed += row.count;
-  if (accepted == nullptr) return;
+  DropState(held);
+  if (!std::exchange(held->ran, true)) counters_.tokens_hit += held->billed;
+  if (accepted == nullptr) return SealComplete(held);
   if (result.tokens[accepted->token_offset] < 0) {
     WEIR_REACHED("prefill: logits are no numbers");
     held->computed = 0;  // a new attempt may not build on this state
+    cache_.Distrust(held->table);
+    held->seals = false;
     if (held->next) return;  // which begins anew
     if (held->after_step == AfterStep::kNothing) {
       Refuse(held->id, Error(Reason::kCorrupt, "the model's logits are no numbers"));
@@ -177,6 +193,7 @@ void PrefillCore::Impl::Commit(Held* held, const StepRow& row, const StepResult&
     held->after_step = AfterStep::kDrop;
     return;
   }
+  SealComplete(held);
   held->has_first = true;
   held->first = result.tokens[accepted->token_offset];
   held->first_score = accepted->score_offset < 0
@@ -236,103 +253,6 @@ uint64_t PrefillCore::Impl::QueuedTokens() const {
   uint64_t tokens = 0;
   for (const Held* held : queue_) tokens += held->remaining();
   return tokens;
-}
-
-LoadFigures PrefillCore::Impl::figures() const {
-  LoadFigures f;
-  f.slots_total = config_.slots;
-  f.slots_used = config_.slots - static_cast<uint32_t>(free_slots_.size());
-  f.pages_total = pool_.TotalBlocks();
-  uint32_t retained = 0;
-  for (const Held* held : retained_) retained += held->table.blocks;
-  f.pages_used = f.pages_total - pool_.FreeBlocks() - retained;
-  f.queued = static_cast<uint32_t>(queue_.size());
-  f.queued_tokens = QueuedTokens();
-  for (const Held* held : slots_) f.queued_tokens += held == nullptr ? 0 : held->remaining();
-  f.draining = draining_;
-  return f;
-}
-
-EngineState PrefillCore::Impl::state() const {
-  EngineState s = counters_;
-  s.slots_total = config_.slots;
-  s.slots_used = config_.slots - static_cast<uint32_t>(free_slots_.size());
-  uint32_t states_retained = 0;
-  for (const Held* held : retained_) {
-    for (int part = 0; part < kPartCount; ++part) {
-      s.pages_retained[part] += static_cast<uint32_t>(held->table.pages[part].size());
-    }
-    states_retained += held->table.state == kNoPage ? 0 : 1;
-  }
-  for (int part = 0; part < kPartCount; ++part) {
-    s.pages_total[part] = pool_.pages(part).total();
-    s.pages_used[part] = pool_.pages(part).used() - s.pages_retained[part];
-  }
-  s.state_pages_used = pool_.states().used() - states_retained;
-  s.leases = static_cast<uint32_t>(leases_.size());
-  s.queued = static_cast<uint32_t>(queue_.size());
-  s.step_running = step_running_;
-  s.draining = draining_;
-  return s;
-}
-
-std::string PrefillCore::Impl::CheckInvariants() const {
-  size_t pages[kPartCount] = {0, 0};
-  size_t states = 0;
-  const auto count = [&](const Held& held) {
-    for (int part = 0; part < kPartCount; ++part) pages[part] += held.table.pages[part].size();
-    states += held.table.state == kNoPage ? 0 : 1;
-  };
-  for (const auto& [key, held] : current_) {
-    count(*held);
-    if (held->after_step != AfterStep::kDrop && !leases_.Holds(key)) {
-      return "a request is held without a lease";
-    }
-    const bool running = held->phase == Phase::kComputing;
-    if (running != (held->slot.value >= 0)) return "slot and phase disagree";
-  }
-  for (const auto& [key, held] : closing_) count(*held);
-  for (int part = 0; part < kPartCount; ++part) {
-    if (pages[part] != pool_.pages(part).used()) {
-      return absl::StrCat(pool_.pages(part).used(), " pages are used and ", pages[part],
-                          " are in tables, part ", part);
-    }
-  }
-  if (states != pool_.states().used()) return "state pages are lost";
-  if (leases_.size() > current_.size()) return "a lease without a request";
-  return {};
-}
-
-std::string PrefillCore::Impl::CheckPages() const {
-  PageAudit audit(pool_);
-  for (const auto& [key, held] : current_) audit.Add(held->table);
-  for (const auto& [key, held] : closing_) audit.Add(held->table);
-  std::string verdict = audit.Verdict();
-  return verdict.empty() ? CheckInvariants() : verdict;
-}
-
-std::vector<PrefillCore::RequestInfo> PrefillCore::Impl::Requests() const {
-  std::vector<RequestInfo> out;
-  const auto add = [&out](const Held& held) {
-    const char* phase = "closing";
-    switch (held.phase) {
-      case Phase::kQueued: phase = "queued"; break;
-      case Phase::kComputing: phase = "computing"; break;
-      case Phase::kComputed: phase = held.sender.attached() ? "handover" : "waiting"; break;
-      case Phase::kRetained: phase = "retained"; break;
-      case Phase::kClosing: break;
-    }
-    out.push_back({.key = held.id.request,
-                   .attempt = held.id.attempt,
-                   .phase = phase,
-                   .tokens = static_cast<Position>(held.tokens.size()),
-                   .computed = held.computed,
-                   .blocks = held.table.blocks,
-                   .sink = held.sender.sink()});
-  };
-  for (const auto& [key, held] : current_) add(*held);
-  for (const auto& [key, held] : closing_) add(*held);
-  return out;
 }
 
 }  // namespace weir::engine

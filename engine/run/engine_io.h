@@ -75,6 +75,7 @@ struct TokenOut {
   RequestKey key;
   Attempt attempt;
   Position position = 0;  // of the first id
+  Position cached_tokens = 0;  // with an attempt's first id
   uint32_t id_offset = 0;
   uint16_t id_count = 0;
   int32_t score_offset = -1;  // into EngineActions::scores, id_count entries
@@ -91,7 +92,7 @@ struct EngineActions {
   };
   struct Send {
     InstanceId to;
-    pb::Envelope message;  // the shell adds page checksums to ChunkDone and PrefillDone
+    pb::Envelope message;  // the shell adds checksums of the pages that it offers
   };
   std::vector<Dial> dials;
   std::vector<Send> sends;
@@ -125,7 +126,7 @@ struct EngineState {
   uint32_t slots_total = 0;
   uint32_t slots_used = 0;
   uint32_t pages_total[kPartCount] = {0, 0};
-  uint32_t pages_used[kPartCount] = {0, 0};  // retained pages excluded
+  uint32_t pages_used[kPartCount] = {0, 0};  // retained pages and shared blocks that nobody holds excluded
   uint32_t pages_retained[kPartCount] = {0, 0};
   uint32_t state_pages_used = 0;
   uint32_t leases = 0;
@@ -136,6 +137,9 @@ struct EngineState {
   uint64_t tokens_emitted = 0;
   uint64_t cancelled = 0;
   uint64_t preempted = 0;
+  uint32_t blocks_shared = 0;  // of the prefix cache, in use or not
+  uint32_t window_states = 0;
+  uint64_t tokens_hit = 0;     // of prompts, that needed no computing
   uint64_t orphans = 0;  // messages about requests nobody knows
   bool step_running = false;
   bool draining = false;

@@ -10,6 +10,7 @@
 #include "base/stdx/bytes.h"
 #include "base/stdx/hash.h"
 #include "base/stdx/units.h"
+#include "engine/run/copy_within.h"
 #include "engine/run/hello.h"
 
 namespace weir::engine {
@@ -162,7 +163,7 @@ void EngineService::DialRouter(std::string address) {
 }
 
 Duration EngineService::IdleWait(Instant now) const {
-  if (!refused_.empty() || !refused_peers_.empty() || !refused_dials_.empty()) {
+  if (!answered_.empty() || !refused_peers_.empty() || !refused_dials_.empty()) {
     return Duration::zero();
   }
   Instant until = std::min(options_.core->NextDeadline(), now + kIdleWaitMax);
@@ -381,7 +382,7 @@ void EngineService::Perform(Instant now) {
     const auto delayed = std::find_if(delayed_.begin(), delayed_.end(),
                                       [&](const DelayedFetch& d) { return d.fetch.id == fetch; });
     if (delayed != delayed_.end()) {
-      refused_.push_back({fetch, Reason::kCancelled});
+      answered_.push_back({fetch, Reason::kCancelled});
       delayed_.erase(delayed);
     } else if (const auto found = transfer_of_.find(fetch); found != transfer_of_.end()) {
       transfer_->Cancel(kv::TransferId(found->second));
@@ -423,9 +424,7 @@ void EngineService::PerformDial(Instant now, const EngineActions::Dial& dial) {
 }
 
 void EngineService::PerformSend(EngineActions::Send& send) {
-  if (send.message.has_chunk_done() || send.message.has_prefill_done()) {
-    AddChecksums(send.to, &send.message);
-  }
+  AddChecksums(send.to, &send.message);
   SendTo(send.to, send.message);
 }
 
@@ -444,21 +443,25 @@ void EngineService::AddChecksums(InstanceId to, pb::Envelope* message) const {
   const auto crc = [](const std::byte* at, size_t size) {
     return Crc32c(std::span<const std::byte>(at, size));
   };
-  if (message->has_chunk_done()) {
-    pb::ChunkDone* chunk = message->mutable_chunk_done();
-    const size_t encoder_bytes = memory.page_bytes[static_cast<int>(Part::kEncoder)];
-    const size_t decoder_bytes = memory.page_bytes[static_cast<int>(Part::kDecoder)];
-    for (const PageId page : chunk->encoder_pages()) {
-      chunk->add_encoder_crcs(crc(memory.Page(Part::kEncoder, page), encoder_bytes));
+  const auto add_pages = [&](auto* offer) {
+    for (const PageId page : offer->encoder_pages()) {
+      offer->add_encoder_crcs(crc(memory.Page(Part::kEncoder, page), memory.page_bytes[0]));
     }
-    for (const PageId page : chunk->decoder_pages()) {
-      chunk->add_decoder_crcs(crc(memory.Page(Part::kDecoder, page), decoder_bytes));
+    for (const PageId page : offer->decoder_pages()) {
+      offer->add_decoder_crcs(crc(memory.Page(Part::kDecoder, page), memory.page_bytes[1]));
     }
-    return;
-  }
-  pb::PrefillDone* done = message->mutable_prefill_done();
-  if (done->state_page() >= 0 && memory.state_bytes > 0) {
-    done->set_state_crc(crc(memory.State(done->state_page()), memory.state_bytes));
+  };
+  const auto add_state = [&](auto* offer) {
+    if (offer->state_page() < 0 || memory.state_bytes == 0) return;
+    offer->set_state_crc(crc(memory.State(offer->state_page()), memory.state_bytes));
+  };
+  switch (message->body_case()) {
+    case pb::Envelope::kChunkDone: return add_pages(message->mutable_chunk_done());
+    case pb::Envelope::kPrefillDone: return add_state(message->mutable_prefill_done());
+    case pb::Envelope::kKeepOffer:
+      add_pages(message->mutable_keep_offer());
+      return add_state(message->mutable_keep_offer());
+    default: return;
   }
 }
 
@@ -471,8 +474,13 @@ void EngineService::PerformFetch(Instant now, Fetch fetch) {
 }
 
 void EngineService::PostFetch(const Fetch& fetch) {
+  const auto arena = arena_of_.find(fetch.from);
+  if (options_.arena != 0 && arena != arena_of_.end() && arena->second == options_.arena) {
+    answered_.push_back({fetch.id, CopyWithin(options_.memory, fetch)});
+    return;
+  }
   if (!transfer_) {
-    refused_.push_back({fetch.id, Reason::kPeerLost});
+    answered_.push_back({fetch.id, Reason::kPeerLost});
     return;
   }
   std::vector<kv::CopyOp> ops;
@@ -494,12 +502,12 @@ void EngineService::PostFetch(const Fetch& fetch) {
     ops.push_back(op);
   }
   if (ops.empty()) {
-    refused_.push_back({fetch.id, Reason::kOk});
+    answered_.push_back({fetch.id, Reason::kOk});
     return;
   }
   const absl::StatusOr<kv::TransferId> id = transfer_->Post(ops, kv::Traffic::kHandover);
   if (!id.ok()) {
-    refused_.push_back({fetch.id, ReasonOf(id.status())});
+    answered_.push_back({fetch.id, ReasonOf(id.status())});
     return;
   }
   int64_t bytes = 0;
@@ -518,7 +526,7 @@ void EngineService::PollTransfer(Instant now) {
     delayed_.erase(delayed_.begin() + static_cast<ptrdiff_t>(i));
     PostFetch(fetch);
   }
-  std::vector<FetchDone> done = std::exchange(refused_, {});
+  std::vector<FetchDone> done = std::exchange(answered_, {});
   if (transfer_) {
     std::vector<kv::Completion> completions;
     transfer_->Poll(&completions);
@@ -551,6 +559,7 @@ void EngineService::PerformTokens() {
       to->mutable_key()->set_request(row.key.request.value);
       to->mutable_key()->set_attempt(row.attempt.value);
       to->set_position(row.position);
+      to->set_cached_tokens(row.cached_tokens);
       to->set_finish(row.finish);
       for (uint32_t i = 0; i < row.id_count; ++i) {
         to->add_ids(actions_.ids[row.id_offset + i]);

@@ -212,7 +212,7 @@ class EngineService final : private Channel::Handler {
   absl::flat_hash_map<uint64_t, FetchTrace> fetch_of_;       // by TransferId
   absl::flat_hash_map<FetchId, uint64_t> transfer_of_;
   std::vector<DelayedFetch> delayed_;
-  std::vector<FetchDone> refused_;  // fetches that could not start
+  std::vector<FetchDone> answered_;  // fetches that are over without a transfer
   std::vector<PeerId> refused_peers_;
   std::vector<InstanceId> refused_dials_;
   std::vector<Redial> redials_;

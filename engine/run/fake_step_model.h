@@ -44,6 +44,9 @@ inline ModelInfo FakeModelInfo() {
   info.vocab = kFakeVocab;
   info.positions_max = 4096;
   info.draft_max = kFakeDrafts;
+  // The rolling state depends on every token before it: a replay begins at 0.
+  info.window = info.positions_max;
+  info.window_layers = 1;
   info.layout = CacheLayout(
       kFakeBlock, {{.name = "enc", .part = Part::kEncoder, .row_bytes = 4},
                    {.name = "dec", .part = Part::kDecoder, .row_bytes = 4},
@@ -88,12 +91,21 @@ class FakeStepModel {
   StepResult Run(const StepPlan& plan) {
     StepResult result;
     result.step = plan.step;
+    for (const PageCopy& copy : plan.copies) {
+      const auto from = static_cast<size_t>(copy.from), to = static_cast<size_t>(copy.to);
+      if (copy.kind == PageCopy::Kind::kState) {
+        kv_->states[to] = kv_->states[from];
+      } else {
+        auto& pages = kv_->pages[static_cast<int>(copy.part)];
+        pages[to] = pages[from];
+      }
+    }
     for (const StepRow& row : plan.rows) {
       const SlotView& view = plan.slots[static_cast<size_t>(row.slot.value)];
       Accepted accepted{.slot = row.slot,
                         .token_offset = static_cast<uint32_t>(result.tokens.size())};
       for (uint32_t i = 0; i < row.count; ++i) {
-        Write(view, row.first + i, plan.tokens[row.token_offset + i]);
+        Write(view, row.first + i, plan.tokens[row.token_offset + i], row.write_floor);
         if (row.kind != RowKind::kVerify && !(row.sample && i + 1 == row.count)) continue;
         const TokenId token = Sample(view, row.first + i);
         result.tokens.push_back(token);
@@ -109,8 +121,8 @@ class FakeStepModel {
   }
 
  private:
-  void Write(const SlotView& view, Position position, TokenId token) {
-    for (int part = 0; part < kPartCount; ++part) {
+  void Write(const SlotView& view, Position position, TokenId token, Position write_floor) {
+    for (int part = 0; part < kPartCount && position >= write_floor; ++part) {
       WEIR_CHECK(position / kFakeBlock < view.pages[part].size());
       PageOf(view, part, position)[position % kFakeBlock] = token;
     }

@@ -64,8 +64,10 @@ struct StepRow {
   bool sample = false;
 };
 
-// Copy a page before the step (copy on write of a shared partial block).
+// Copy a page before the step: a sequence begins with its own copy of what it will write on.
 struct PageCopy {
+  enum class Kind : uint8_t { kPage, kState };
+  Kind kind = Kind::kPage;
   Part part = Part::kDecoder;
   PageId from = kNoPage;
   PageId to = kNoPage;

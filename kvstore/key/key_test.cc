@@ -11,8 +11,8 @@
 namespace weir::kv {
 namespace {
 
-const Domain kDomain{.account = "account", .user = "user"};
-const KeySpace kSpace{.model = "model", .layout = "layout", .tokenizer = "tokenizer"};
+const Domain kDomain{.account = "account", .user = "user", .salt = ""};
+const KeySpace kSpace{.model = "model", .layout = "layout", .tokenizer = "tokenizer", .adapter = ""};
 
 std::vector<TokenId> Ids(int count) {
   std::vector<TokenId> ids(static_cast<size_t>(count));
@@ -24,19 +24,19 @@ std::vector<TokenId> Ids(int count) {
 // change of every key that was ever written.
 TEST(BlockKey, EqualsThePublishedVectors) {
   const BlockKey root = DomainRoot("secret", kDomain, kSpace);
-  EXPECT_EQ(HexOf(root), "27a69c88867be7d0240abe9e44dac6e3f41f05e77ed7730a89662ada02b1c349");
+  EXPECT_EQ(HexOf(root), "df37b23eac0078b232b49824787413e27efc2c40790cf1e48b5e70a8804a05d1");
   KeyChain chain(root, 4);
   chain.Append(Ids(10));
   ASSERT_EQ(chain.keys().size(), 2u);
   EXPECT_EQ(HexOf(chain.keys()[0]),
-            "ae8c4b87a74e1ba1be2e4337323ec9d80fd3ab3c0c0d42b18dcaccd77847cdbd");
+            "5dedca682834592e44354db4efb19001f203aa78e82c3fd2adbc90784095f488");
   EXPECT_EQ(HexOf(chain.keys()[1]),
-            "8bd56327b3eb34639230a95d52d73fe38342bcbad923d39e2d072b8ae2330a8e");
+            "8cdbfa093eeee3274b9bc8145d451919f2b0097ea77fbe782851d38929b01696");
   EXPECT_EQ(HexOf(chain.StateKey()),
-            "8cb5b414e981d8f3fa133de9a58b9da53ae4f066f482abe14848d26376e9cf27");
-  EXPECT_EQ(chain.keys()[0].index().hi, 0xae8c4b87a74e1ba1u);
-  EXPECT_EQ(chain.keys()[0].index().lo, 0xbe2e4337323ec9d8u);
-  EXPECT_EQ(chain.keys()[0].fingerprint(), 0x0fd3);
+            "997146dbcaa69b11eb77f986714ece27235746fa81bfa824a595f49ed89c16b5");
+  EXPECT_EQ(chain.keys()[0].index().hi, 0x5dedca682834592eu);
+  EXPECT_EQ(chain.keys()[0].index().lo, 0x44354db4efb19001u);
+  EXPECT_EQ(chain.keys()[0].fingerprint(), 0xf203);
 
   Sha256Digest digest;
   digest.fill(0x11);
@@ -45,7 +45,7 @@ TEST(BlockKey, EqualsThePublishedVectors) {
   with_image.Append(Ids(10), std::span(&image, 1));
   EXPECT_EQ(with_image.keys()[0], chain.keys()[0]);
   EXPECT_EQ(HexOf(with_image.keys()[1]),
-            "faab4d872ba1b798e51eb93d43e06c123f4261ad550e4de4bb8fc3dd02385c06");
+            "876e9eddb6bbe87e694aade510eb5be20a720e239451e7db19fc1975c484b5de");
 }
 
 TEST(BlockKey, DoesNotDependOnHowTokensArrive) {
@@ -83,8 +83,9 @@ TEST(BlockKey, CommitsToEverythingBeforeIt) {
 
 TEST(DomainRoot, NoTwoListsOfFieldsReadAlike) {
   std::set<BlockKey> roots;
-  for (const Domain& domain : std::vector<Domain>{{"ab", "c"}, {"a", "bc"}, {"abc", ""}, {"", "abc"},
-                                                  {std::string("ab\0c", 4), ""}}) {
+  for (const Domain& domain : std::vector<Domain>{{"ab", "c", ""}, {"a", "bc", ""}, {"abc", "", ""},
+                                                  {"", "abc", ""}, {"", "ab", "c"},
+                                                  {std::string("ab\0c", 4), "", ""}}) {
     EXPECT_TRUE(roots.insert(DomainRoot("", domain, kSpace)).second);
   }
   KeySpace adapter = kSpace;

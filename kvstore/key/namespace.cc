@@ -10,8 +10,8 @@ namespace weir::kv {
 
 BlockKey DomainRoot(std::string_view secret, const Domain& domain, const KeySpace& space) {
   std::string text = "kv1";
-  for (const std::string* field : {&domain.account, &domain.user, &space.model, &space.layout,
-                                   &space.tokenizer, &space.adapter}) {
+  for (const std::string* field : {&domain.account, &domain.user, &domain.salt, &space.model,
+                                   &space.layout, &space.tokenizer, &space.adapter}) {
     for (int shift = 0; shift < 64; shift += 8) {
       text.push_back(static_cast<char>(uint64_t{field->size()} >> shift));
     }

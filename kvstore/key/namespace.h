@@ -21,10 +21,12 @@ struct KeySpace {
   std::string adapter;
 };
 
-// Who shares: callers of one account and, where the account tells its users apart, of one user.
+// Who shares: callers of one account and, where the account tells its users apart, of one user; apart
+// again by whatever salt they ask for.
 struct Domain {
   std::string account;
   std::string user;
+  std::string salt;
 };
 
 // `secret` is known to the store's own processes alone, and may be empty: then who can read an index

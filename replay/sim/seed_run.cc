@@ -26,6 +26,9 @@ RequestSpec DrawRequest(Random* random, const ClusterConfig& config) {
   spec.prompt_tokens = 1 + static_cast<uint32_t>(random->Below(prompt_max));
   const uint32_t answer_max = std::min(room / 3, random->Chance(0.2) ? 200u : 56u);
   spec.new_tokens_max = 1 + static_cast<uint32_t>(random->Below(answer_max));
+  if (random->Chance(0.4)) {
+    spec.common_tokens = static_cast<uint32_t>(random->Below(spec.prompt_tokens + 1));
+  }
   if (random->Chance(0.5)) spec.temperature = 0.9f;
   spec.sampling_seed = random->Next();
   if (random->Chance(0.1)) spec.top_logprobs = 3;
@@ -95,6 +98,8 @@ ClusterConfig DrawConfig(uint64_t seed) {
   config.chunk_rows = OneOf<uint32_t>(&random, {16, 32, 64, 256});
   config.queue_max = OneOf<uint32_t>(&random, {4, 32, 64});
   config.retain_max = OneOf<uint32_t>(&random, {0, 1, 8});
+  config.hit_tokens_min = config.model.block_tokens * OneOf<uint32_t>(&random, {1, 2});
+  config.window_states = OneOf<uint32_t>(&random, {0, 2, 8});
   config.growth_blocks = OneOf<uint32_t>(&random, {1, 2, 4});
   if (random.Chance(0.2)) config.step_rows_max = config.decode_slots;
   config.requests_max = random.Chance(0.15) ? 12 : 256;

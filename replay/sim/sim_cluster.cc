@@ -48,6 +48,10 @@ ClientId SimCluster::Submit(RequestSpec spec) {
   const auto id = static_cast<ClientId>(clients_.size());
   ClientRecord& record = *clients_.emplace_back(std::make_unique<ClientRecord>());
   if (spec.prompt.empty()) {
+    Random common(config_.seed, 999);
+    while (spec.prompt.size() < std::min(spec.common_tokens, spec.prompt_tokens)) {
+      spec.prompt.push_back(static_cast<TokenId>(common.Below(config_.model.vocab)));
+    }
     Random words(config_.seed, 1000 + id);
     while (spec.prompt.size() < spec.prompt_tokens) {
       spec.prompt.push_back(static_cast<TokenId>(words.Below(config_.model.vocab)));
@@ -72,6 +76,7 @@ ClientId SimCluster::Submit(RequestSpec spec) {
   submit.prompt = record.spec.prompt;
   submit.new_tokens_max = record.spec.new_tokens_max;
   submit.deadline = record.spec.deadline;
+  submit.domain.account = record.spec.tenant;
   pb::Sampling& sampling = submit.sampling;
   sampling.set_temperature(record.spec.temperature);
   sampling.set_seed(record.spec.sampling_seed);
@@ -296,6 +301,8 @@ void SimCluster::StartEngine(Role role, uint32_t seat) {
     config.chunk_rows = config_.chunk_rows;
     config.queue_max = config_.queue_max;
     config.retain_max = config_.retain_max;
+    config.hit_tokens_min = config_.hit_tokens_min;
+    config.window_states = config_.window_states;
     config.lease = config_.lease;
     options.prefill = std::make_unique<engine::PrefillCore>(std::move(config));
   } else {

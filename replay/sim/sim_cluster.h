@@ -35,6 +35,8 @@ struct ClusterConfig {
   uint32_t decode_slots = 16;
   uint32_t chunk_rows = 64;
   uint32_t queue_max = 64;
+  Position hit_tokens_min = 256;
+  uint32_t window_states = 4;
   uint32_t retain_max = 8;
   uint32_t growth_blocks = 2;
   uint32_t step_rows_max = 0;
@@ -53,6 +55,7 @@ using ClientId = uint32_t;
 
 struct RequestSpec {
   uint32_t prompt_tokens = 32;
+  uint32_t common_tokens = 0;   // of a drawn prompt: its beginning, which others have too
   std::vector<TokenId> prompt;  // drawn from the seed when empty
   uint32_t new_tokens_max = 32;
   float temperature = 0;
@@ -65,6 +68,7 @@ struct RequestSpec {
   float presence_penalty = 0;
   float min_p = 0;
   std::vector<std::pair<TokenId, float>> logit_bias;
+  std::string tenant;  // who shares prefixes with it
   Duration deadline{0};
   uint32_t router = 0;  // index among the live ones
   // The client leaves after so many tokens.

@@ -176,6 +176,7 @@ void EngineNode::PerformTokens() {
     row.mutable_key()->set_request(out.key.request.value);
     row.mutable_key()->set_attempt(out.attempt.value);
     row.set_position(out.position);
+    row.set_cached_tokens(out.cached_tokens);
     row.set_finish(out.finish);
     if (out.finish == pb::FINISH_REASON_FAILED) {
       row.mutable_failure()->set_reason(static_cast<uint32_t>(out.reason));

@@ -18,9 +18,17 @@ double DecodeScore(const Load& load, uint32_t tokens_max) {
   return std::max(slot_share, tokens / static_cast<double>(load.tokens_total));
 }
 
-// Tokens ahead of the request; an engine computes them one after the other.
-double PrefillScore(const Load& load) {
-  return static_cast<double>(load.queued_tokens + load.tokens_charged());
+uint32_t HitOf(const RouteInputs& inputs, InstanceId id) {
+  for (const PrefixHit& hit : inputs.hits) {
+    if (hit.prefill == id) return std::min(hit.tokens, inputs.tokens);
+  }
+  return 0;
+}
+
+// Tokens to compute until the request's first; an engine computes them one after the other.
+double PrefillScore(const RouteInputs& inputs, const InstanceView& instance) {
+  return static_cast<double>(instance.load.queued_tokens + instance.load.tokens_charged()) +
+         inputs.tokens - HitOf(inputs, instance.id);
 }
 
 bool MayTake(const InstanceView& instance, Role role, uint32_t tokens_max) {
@@ -36,7 +44,7 @@ InstanceId ChooseLeastLoaded(const RouteInputs& inputs, const FleetView& fleet, 
   for (const InstanceView& instance : fleet.instances()) {
     if (!MayTake(instance, role, inputs.tokens_max) || instance.id == avoided) continue;
     const double score = role == Role::kDecode ? DecodeScore(instance.load, inputs.tokens_max)
-                                               : PrefillScore(instance.load);
+                                               : PrefillScore(inputs, instance);
     if (best.value == 0 || score < best_score) {
       best = instance.id;
       best_score = score;
@@ -65,6 +73,7 @@ absl::StatusOr<Route> ChooseRoute(const RouteInputs& inputs, const FleetView& fl
     route.prefill =
         ChooseLeastLoaded(inputs, fleet, Role::kPrefill, inputs.avoided_prefill, random);
   }
+  route.hit_tokens = HitOf(inputs, route.prefill);
   if (route.prefill.value != 0 && route.decode.value != 0) return route;
   const Role lacking = route.decode.value == 0 ? Role::kDecode : Role::kPrefill;
   std::string why = fleet.WhyNone(lacking);

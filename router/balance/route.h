@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which engines serve an attempt. A pure function of the fleet as last reported: least loaded wins,
-// equals are drawn. No thread, nothing blocks; it fails with kNoCapacity where a role has no
+// Which engines serve an attempt. A pure function of the fleet as last reported: the least work ahead
+// wins, where tokens that an engine holds already are none; equals are drawn. No thread, nothing blocks; it fails with kNoCapacity where a role has no
 // instance that may take the request, and the caller waits or gives up.
 #pragma once
+
+#include <span>
 
 #include "base/stdx/ids.h"
 #include "base/stdx/random.h"
@@ -11,6 +13,12 @@
 #include "router/fleet/fleet_view.h"
 
 namespace weir::router {
+
+// Leading tokens of the request whose KV an engine holds.
+struct PrefixHit {
+  InstanceId prefill;
+  uint32_t tokens = 0;
+};
 
 struct RouteInputs {
   uint32_t tokens = 0;      // to prefill in this attempt
@@ -20,11 +28,13 @@ struct RouteInputs {
   // Refused or failed the previous attempt: taken only where there is no other.
   InstanceId avoided_prefill{0};
   InstanceId avoided_decode{0};
+  std::span<const PrefixHit> hits;
 };
 
 struct Route {
   InstanceId prefill;
   InstanceId decode;
+  uint32_t hit_tokens = 0;  // of `tokens`, that the prefill engine holds
 };
 
 absl::StatusOr<Route> ChooseRoute(const RouteInputs& inputs, const FleetView& fleet,

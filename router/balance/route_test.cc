@@ -59,6 +59,21 @@ TEST_F(RouteTest, TakesThePrefillEngineWithTheFewestTokensAhead) {
   EXPECT_EQ(Choose({.preferred_prefill = kP1, .avoided_prefill = kP1}).prefill, kP2);
 }
 
+TEST_F(RouteTest, APrefixThatIsThereCountsAsManyTokensAhead) {
+  const PrefixHit hit{.prefill = kP1, .tokens = 600};
+  const RouteInputs inputs{.tokens = 1000, .hits = std::span(&hit, 1)};
+  EXPECT_EQ(Choose(inputs).prefill, kP1);
+  EXPECT_EQ(Choose(inputs).hit_tokens, 600u);
+  pb::LoadReport report;
+  report.set_queued_tokens(599);
+  fleet_.Report(kP1, report);
+  EXPECT_EQ(Choose(inputs).prefill, kP1);
+  report.set_queued_tokens(601);  // computing it anew elsewhere is sooner
+  fleet_.Report(kP1, report);
+  EXPECT_EQ(Choose(inputs).prefill, kP2);
+  EXPECT_EQ(Choose(inputs).hit_tokens, 0u);
+}
+
 TEST_F(RouteTest, NeverADrainingOneAndNoneIsAnAnswer) {
   pb::LoadReport draining;
   draining.set_draining(true);

@@ -224,6 +224,7 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::
     submit.sampling =
         SamplingFor(request, i == 0 ? seed : MixInto(seed, static_cast<uint64_t>(i)));
     submit.trace = answer->span().context;
+    submit.domain = {.account = request.tenant, .user = request.user, .salt = request.cache_salt};
     options_.backend->Ask(std::move(submit));
   }
 }

@@ -8,7 +8,7 @@
 
 #include "base/stdx/check.h"
 #include "base/stdx/planted.h"
-#include "router/balance/route.h"
+#include "kvstore/key/geometry.h"
 #include "router/limits.h"
 
 namespace weir::router {
@@ -49,8 +49,9 @@ std::string WhyNoFleet(const FleetView& fleet) {
 RequestFsm::RequestFsm(Options options, TokenJournal journal)
     : options_(std::move(options)), journal_(std::move(journal)) {}
 
-void RequestFsm::Bound(uint32_t new_tokens_max, uint32_t tail_start) {
+void RequestFsm::Bound(uint32_t new_tokens_max, uint32_t tail_start, const kv::BlockKey& key_root) {
   journal_.Bound(new_tokens_max, tail_start);
+  key_root_ = key_root;
   bounded_ = true;
 }
 
@@ -63,6 +64,8 @@ void RequestFsm::TryAttempt(const FsmContext& context) {
   inputs.preferred_prefill = prefill_;
   inputs.avoided_prefill = avoided_prefill_;
   inputs.avoided_decode = avoided_decode_;
+  const std::vector<PrefixHit> hits = bounded_ ? FindHits(context) : std::vector<PrefixHit>();
+  inputs.hits = hits;
   absl::StatusOr<Route> route =
       bounded_ ? ChooseRoute(inputs, context.fleet->view(), context.random)
                : Error(Reason::kNoCapacity, WhyNoFleet(context.fleet->view()));
@@ -86,10 +89,27 @@ void RequestFsm::TryAttempt(const FsmContext& context) {
   context.counters->attempts += 1;
   prefill_ = route->prefill;
   decode_ = route->decode;
-  context.fleet->Charge(prefill_, inputs.tokens);
+  context.fleet->Charge(prefill_, inputs.tokens - route->hit_tokens);
   context.fleet->Charge(decode_, inputs.tokens_max);
   SendReserve(context);
   state_ = Reserving{context.now + kReserveAnswer, false};
+}
+
+// Where there is a choice. Engines say what they do with a hit; too short a one they leave alone.
+std::vector<PrefixHit> RequestFsm::FindHits(const FsmContext& context) const {
+  std::vector<PrefixHit> hits;
+  const FleetView& fleet = context.fleet->view();
+  if (context.prefixes->empty() || fleet.CountOf(Role::kPrefill) < 2) return hits;
+  const uint32_t block = context.fleet->geometry()->block_tokens();
+  if (block == 0 || journal_.prompt_tokens() <= kv::kHitTokensMin) return hits;
+  kv::KeyChain chain(key_root_, block);
+  chain.Append(journal_.ids().first((journal_.prompt_tokens() - 1) / block * block));
+  for (const InstanceView& instance : fleet.instances()) {
+    if (instance.role != Role::kPrefill) continue;
+    const uint32_t tokens = context.prefixes->Match(instance.id, chain.keys()) * block;
+    if (tokens >= kv::kHitTokensMin) hits.push_back({instance.id, tokens});
+  }
+  return hits;
 }
 
 void RequestFsm::SendReserve(const FsmContext& context) {
@@ -123,6 +143,7 @@ void RequestFsm::SendPrefill(const FsmContext& context, InstanceId sink) {
   prefill->set_prompt_tokens(journal_.prompt_tokens());
   prefill->set_tail_start(journal_.tail_start());
   *prefill->mutable_sampling() = options_.sampling;
+  prefill->set_key_root(key_root_.bytes.data(), key_root_.bytes.size());
   if (const InstanceView* view = context.fleet->view().Find(sink); view != nullptr) {
     prefill->set_sink_instance(sink.value);
     prefill->set_sink_address(view->address);
@@ -193,6 +214,10 @@ bool RequestFsm::OnRow(const FsmContext& context, InstanceId from, const pb::Tok
       return false;
     }
     const std::span<const TokenId> ids(row.ids().data(), static_cast<size_t>(row.ids_size()));
+    // What a later attempt finds is its own doing.
+    if (journal_.answer_tokens() == 0) {
+      cached_tokens_ = std::min(row.cached_tokens(), journal_.prompt_tokens());
+    }
     const auto taken = journal_.Accept(Attempt{row.key().attempt()}, row.position(), ids);
     if (taken.verdict == TokenJournal::Verdict::kGap) {
       OnLoss(context, Error(Reason::kPeerLost, "ids of the answer were lost on their way"));
@@ -447,6 +472,7 @@ void RequestFsm::Close(const FsmContext& context, pb::FinishReason finish,
   close.status = status;
   close.prompt_tokens = journal_.prompt_tokens();
   close.answer_tokens = journal_.answer_tokens();
+  close.cached_tokens = cached_tokens_;
   close.attempts = journal_.attempt().value;
 }
 

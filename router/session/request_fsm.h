@@ -7,10 +7,13 @@
 #pragma once
 
 #include <variant>
+#include <vector>
 
 #include "base/runtime/time.h"
 #include "base/stdx/random.h"
+#include "router/balance/route.h"
 #include "router/fleet/fleet_core.h"
+#include "router/match/prefix_index.h"
 #include "router/session/router_io.h"
 #include "router/session/token_journal.h"
 
@@ -23,6 +26,7 @@ struct FsmContext {
   uint32_t attempts_max = 3;
   Duration lease{0};
   FleetCore* fleet = nullptr;
+  const PrefixIndex* prefixes = nullptr;
   Random* random = nullptr;
   RouterState* counters = nullptr;
   RouterActions* out = nullptr;
@@ -54,13 +58,14 @@ class RequestFsm {
     pb::Sampling sampling;
     Instant deadline = kNever;
     TraceContext trace;
+    kv::Domain domain;
   };
 
   RequestFsm(Options options, TokenJournal journal);
 
   // Fixes what the fleet's geometry decides (TokenJournal::Bound). Before the first attempt, which
   // does not begin without it.
-  void Bound(uint32_t new_tokens_max, uint32_t tail_start);
+  void Bound(uint32_t new_tokens_max, uint32_t tail_start, const kv::BlockKey& key_root);
   bool bounded() const { return bounded_; }
 
   // Begins the first attempt, or waits for engines.
@@ -92,6 +97,7 @@ class RequestFsm {
   const State& state() const { return state_; }
   bool closed() const { return std::holds_alternative<Closing>(state_); }
   const TokenJournal& journal() const { return journal_; }
+  const kv::Domain& domain() const { return options_.domain; }
   RequestId request() const { return options_.request; }
   // Engines that may hold something of it; zero where none.
   InstanceId prefill() const { return prefill_; }
@@ -100,6 +106,7 @@ class RequestFsm {
 
  private:
   void TryAttempt(const FsmContext& context);
+  std::vector<PrefixHit> FindHits(const FsmContext& context) const;
   void SendReserve(const FsmContext& context);
   void SendPrefill(const FsmContext& context, InstanceId sink);
   void OnFailure(const FsmContext& context, InstanceId by, const pb::Failure& failure);
@@ -127,6 +134,8 @@ class RequestFsm {
   TokenJournal journal_;
   State state_ = Matching{};
   bool bounded_ = false;
+  kv::BlockKey key_root_;  // of its blocks, once bounded
+  uint32_t cached_tokens_ = 0;  // of the prompt, as the attempt with the first id found it
   InstanceId prefill_{0};
   InstanceId decode_{0};
   InstanceId avoided_prefill_{0};

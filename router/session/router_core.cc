@@ -60,7 +60,7 @@ struct RouterCore::Entry {
   size_t booked_tokens = 0;      // its part of counters_.journal_tokens
 };
 
-RouterCore::RouterCore(Config config) : config_(config), random_(config.seed) {
+RouterCore::RouterCore(Config config) : config_(std::move(config)), random_(config_.seed) {
   WEIR_CHECK(config_.self.value != 0 && config_.requests_max > 0 && config_.attempts_max > 0);
   WEIR_CHECK(config_.lease > Duration::zero() && config_.deadline > Duration::zero());
 }
@@ -69,7 +69,7 @@ RouterCore::~RouterCore() = default;
 
 void RouterCore::On(Instant now, const Event& event, Actions* out) {
   const FsmContext context{now,     config_.self, config_.attempts_max, config_.lease, &fleet_,
-                           &random_, &counters_,   out};
+                           &prefixes_, &random_, &counters_, out};
   std::visit([&](const auto& e) { Handle(context, e); }, event);
   if (counters_.draining && by_request_.empty() && !drained_told_) {
     drained_told_ = true;
@@ -118,7 +118,7 @@ void RouterCore::Handle(const FsmContext& context, const Submit& event) {
   const Duration deadline = event.deadline > Duration::zero()
                                 ? std::min(event.deadline, config_.deadline)
                                 : config_.deadline;
-  RequestFsm fsm({event.request, event.sampling, context.now + deadline, event.trace},
+  RequestFsm fsm({event.request, event.sampling, context.now + deadline, event.trace, event.domain},
                  TokenJournal(event.prompt));
   if (absl::Status admitted = Admit(event.prompt, event.new_tokens_max, &fsm); !admitted.ok()) {
     Refuse(context, event.request, admitted);
@@ -171,7 +171,12 @@ absl::Status RouterCore::Admit(std::span<const TokenId> prompt, uint32_t new_tok
   const auto prompt_tokens = static_cast<uint32_t>(prompt.size());
   const uint32_t tail_start =
       tail_rows > 0 && prompt_tokens > tail_rows ? prompt_tokens - tail_rows : 0;
-  fsm->Bound(new_tokens_wanted > 0 ? new_tokens_wanted : room, tail_start);
+  const kv::KeySpace space{.model = geometry->model_digest(),
+                           .layout = geometry->layout_digest(),
+                           .tokenizer = "",  // KV depends on ids alone
+                           .adapter = ""};
+  fsm->Bound(new_tokens_wanted > 0 ? new_tokens_wanted : room, tail_start,
+             kv::DomainRoot(config_.cache_secret, fsm->domain(), space));
   return absl::OkStatus();
 }
 
@@ -222,6 +227,7 @@ void RouterCore::Handle(const FsmContext& context, const PeerDown& event) {
 }
 
 void RouterCore::LoseInstance(const FsmContext& context, InstanceId instance) {
+  prefixes_.Lose(instance);
   if (!fleet_.Lose(instance)) return;
   for (const auto& entry : entries_) {
     if (!entry) continue;
@@ -256,6 +262,11 @@ void RouterCore::Handle(const FsmContext& context, const Received& event) {
     return;
   }
   switch (event.message.body_case()) {
+    case pb::Envelope::kCacheEvents:
+      if (prefixes_.Apply(event.from, event.message.cache_events())) break;
+      context.out->sends.push_back({event.from, pb::Envelope()});
+      context.out->sends.back().message.mutable_cache_resync();
+      break;
     case pb::Envelope::kTokens:
       OnTokens(context, event.from, event.message.tokens());
       break;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@ class RouterCore {
     uint32_t attempts_max = 3;  // of one request, preemptions and refusals for room not counted
     Duration deadline = std::chrono::seconds(600);
     Duration lease = std::chrono::seconds(30);
+    std::string cache_secret;  // of the keys that prefixes are shared by; may be empty
   };
 
   explicit RouterCore(Config config);
@@ -43,6 +45,7 @@ class RouterCore {
 
   RouterState state() const;
   const FleetCore& fleet() const { return fleet_; }
+  const PrefixIndex& prefixes() const { return prefixes_; }
   // Reloadable settings; running requests keep the deadline they were given.
   void SetTunables(uint32_t attempts_max, Duration deadline);
 
@@ -80,6 +83,7 @@ class RouterCore {
   Config config_;
 
   FleetCore fleet_;
+  PrefixIndex prefixes_;
   Random random_;
   RouterState counters_;
   // Requests live in numbered places, so that walks over all are in an order that two runs share.

@@ -157,6 +157,25 @@ TEST(RouterCore, BurstSpreadsBeforeLoadIsReported) {
   EXPECT_EQ(first, 4);
 }
 
+TEST(RouterCore, AGapInWhatAnEngineHoldsIsFilledByASnapshot) {
+  CoreHarness h;
+  h.UpAll();
+  const auto tell = [&h](uint64_t number, bool snapshot) {
+    pb::Envelope message;
+    message.mutable_cache_events()->set_number(number);
+    message.mutable_cache_events()->set_snapshot(snapshot);
+    message.mutable_cache_events()->add_added(number);
+    return h.On(Received{kP1, message});
+  };
+  EXPECT_TRUE(tell(1, false).sends.empty());
+  EXPECT_EQ(Only(tell(3, false), Body::kCacheResync).to, kP1);
+  EXPECT_EQ(h.core.prefixes().keys(), 0u);
+  EXPECT_TRUE(tell(4, true).sends.empty());
+  EXPECT_EQ(h.core.prefixes().keys(), 1u);
+  h.Down(kP1);
+  EXPECT_EQ(h.core.prefixes().keys(), 0u);
+}
+
 TEST(RouterCore, EngineOfAnotherGeometryIsRefused) {
   CoreHarness h;
   h.UpAll(1);

@@ -14,6 +14,7 @@
 #include "base/runtime/time.h"
 #include "base/stdx/ids.h"
 #include "base/stdx/status.h"
+#include "kvstore/key/namespace.h"
 #include "proto/peer.pb.h"
 
 namespace weir::router {
@@ -28,6 +29,7 @@ struct Submit {
   pb::Sampling sampling;        // seed already drawn where the client gave none
   Duration deadline{0};         // from now; 0 = configured
   TraceContext trace;           // its span, when sampled; what engines do are spans below it
+  kv::Domain domain;            // who shares prefixes with it
 };
 // The client went away, or the shell has all it wants (stop string, error while writing).
 struct Withdraw {
@@ -73,7 +75,7 @@ struct RouterActions {
     absl::Status status;
     uint32_t prompt_tokens = 0;
     uint32_t answer_tokens = 0;
-    uint32_t cached_tokens = 0;  // billed prefix hit; 0 until prefixes are reused
+    uint32_t cached_tokens = 0;  // billed prefix hit
     uint32_t attempts = 0;
   };
   std::vector<Send> sends;
