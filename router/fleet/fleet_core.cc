@@ -147,6 +147,17 @@ void FleetCore::Charge(InstanceId instance, uint32_t tokens) {
   view->load.charged_tokens[0] += tokens;
 }
 
+void FleetCore::Discharge(InstanceId instance, uint32_t tokens) {
+  InstanceView* view = FindMutable(instance);
+  if (view == nullptr) return;
+  uint64_t left = tokens;
+  for (const int i : {1, 0}) {  // the older charges first
+    const uint64_t done = std::min(left, view->load.charged_tokens[i]);
+    view->load.charged_tokens[i] -= done;
+    left -= done;
+  }
+}
+
 InstanceView* FleetCore::FindMutable(InstanceId id) {
   return const_cast<InstanceView*>(view_.Find(id));
 }

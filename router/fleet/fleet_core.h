@@ -27,6 +27,9 @@ class FleetCore {
 
   // Counts a request just given to an instance, so that a burst spreads before reports arrive.
   void Charge(InstanceId instance, uint32_t tokens);
+  // What was charged is done already: a prefill engine that is quick must not count as busy until its
+  // second report.
+  void Discharge(InstanceId instance, uint32_t tokens);
 
   const FleetView& view() const { return view_; }
   FleetSnapshot Snapshot() const { return std::make_shared<const FleetView>(view_); }

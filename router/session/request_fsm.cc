@@ -89,7 +89,8 @@ void RequestFsm::TryAttempt(const FsmContext& context) {
   context.counters->attempts += 1;
   prefill_ = route->prefill;
   decode_ = route->decode;
-  context.fleet->Charge(prefill_, inputs.tokens - route->hit_tokens);
+  charged_ = inputs.tokens - route->hit_tokens;
+  context.fleet->Charge(prefill_, charged_);
   context.fleet->Charge(decode_, inputs.tokens_max);
   SendReserve(context);
   state_ = Reserving{context.now + kReserveAnswer, false};
@@ -191,7 +192,7 @@ bool RequestFsm::OnReserveQueued(const FsmContext& context, InstanceId from,
 bool RequestFsm::OnPrefillComputed(const FsmContext& context, InstanceId from,
                                    const pb::RequestKey& key) {
   if (!Serves(from, key)) return false;
-  if (from == prefill_) EndPrefillSpan(context, Reason::kOk);
+  if (from == prefill_) PrefillOver(context);
   return true;
 }
 
@@ -231,7 +232,7 @@ bool RequestFsm::OnRow(const FsmContext& context, InstanceId from, const pb::Tok
   }
   if (!std::holds_alternative<Decoding>(state_)) {
     state_ = Decoding{};
-    EndPrefillSpan(context, Reason::kOk);
+    PrefillOver(context);
     refused_since_ = kNever;
     refusals_ = 0;
   }
@@ -503,6 +504,11 @@ void RequestFsm::FillTrace(uint64_t part, pb::TraceContext* out) const {
   out->set_trace_hi(context.trace_hi);
   out->set_trace_lo(context.trace_lo);
   out->set_span(context.span);
+}
+
+void RequestFsm::PrefillOver(const FsmContext& context) {
+  context.fleet->Discharge(prefill_, std::exchange(charged_, 0));
+  EndPrefillSpan(context, Reason::kOk);
 }
 
 void RequestFsm::EndPrefillSpan(const FsmContext& context, Reason reason) {

@@ -124,6 +124,8 @@ class RequestFsm {
   // did not begin.
   TraceContext PartOf(uint64_t part) const;
   void FillTrace(uint64_t part, pb::TraceContext* out) const;
+  // The prompt is computed, or the first id says so.
+  void PrefillOver(const FsmContext& context);
   void EndPrefillSpan(const FsmContext& context, Reason reason);
   void EndSpans(const FsmContext& context, Reason reason);
   void EndSpan(const FsmContext& context, uint64_t part, Instant* begun, Reason reason);
@@ -135,6 +137,7 @@ class RequestFsm {
   State state_ = Matching{};
   bool bounded_ = false;
   kv::BlockKey key_root_;  // of its blocks, once bounded
+  uint32_t charged_ = 0;        // tokens that the prefill engine is thought to have ahead
   uint32_t cached_tokens_ = 0;  // of the prompt, as the attempt with the first id found it
   InstanceId prefill_{0};
   InstanceId decode_{0};
