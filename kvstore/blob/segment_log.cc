@@ -74,9 +74,10 @@ absl::StatusOr<BlobId> SegmentLog::Append(const RecordHeader& header,
     return Error(Reason::kBadField, "a payload has another size than its shape or is not aligned",
                  "payload");
   }
-  // Four operations stay for footers and for records that are kept.
+  // Reads do not wait for writes: half of the operations are theirs. Four of all stay for footers
+  // and for records that are kept.
   const bool full =
-      free_operations_.size() <= 4 ||
+      free_operations_.size() <= 4 || appends_ >= options_.operations_max / 2 ||
       (append_bytes_ > 0 && append_bytes_ + payload.size() > options_.append_bytes_max);
   absl::StatusOr<BlobId> id =
       full ? Error(Reason::kQueueFull, "the disk tier has too many writes under way")
@@ -109,6 +110,7 @@ absl::StatusOr<BlobId> SegmentLog::StartAppend(const RecordHeader& header,
   segment->end_page += static_cast<uint32_t>(bytes / kRecordPage);
   ++segment->writes;
   append_bytes_ += payload.size();
+  ++appends_;
 
   operation.requests = 1;
   operation.bytes = bytes;
@@ -345,6 +347,7 @@ void SegmentLog::Finish(int index, std::vector<BlobEvent>* out) {
 void SegmentLog::FinishAppend(Operation& operation, Segment& segment, std::vector<BlobEvent>* out) {
   --segment.writes;
   append_bytes_ -= operation.bytes - kRecordPage;
+  --appends_;
   Entry* entry = Find(operation.place);
   WEIR_CHECK(entry != nullptr);
   absl::Status status;

@@ -33,7 +33,7 @@ namespace weir::kv {
 struct SegmentLogOptions {
   uint64_t capacity_bytes = 0;            // at least four segments
   uint64_t segment_bytes = 256 * kMiB;    // at most 512 MiB
-  uint32_t operations_max = 64;           // appends and reads under way
+  uint32_t operations_max = 64;           // under way; at most half of them appends
   uint64_t append_bytes_max = 64 * kMiB;  // under way
   double write_amplification_max = 1.25;
   uint32_t write_errors_max = 8;  // in a row; then nothing more is written
@@ -172,7 +172,8 @@ class SegmentLog : public BlobStore {
   std::vector<IoResult> results_;
   Collection collection_;
   bool closing_ = false;
-  uint64_t append_bytes_ = 0;  // under way
+  uint32_t appends_ = 0;       // under way
+  uint64_t append_bytes_ = 0;  // of these
   uint64_t held_bytes_ = 0;    // sum of file_bytes
   uint32_t errors_in_row_ = 0;
   uint32_t refusals_left_ = 0;  // before the disk is asked for space again

@@ -296,6 +296,22 @@ TEST(SegmentLog, KeepsWhatIsReadWithinItsBudget) {
   EXPECT_LE(stats.held_bytes, kSmall.capacity_bytes);
 }
 
+TEST(SegmentLog, ReadsDoNotWaitForWrites) {
+  const TestRecord record = MakeTestRecord(2, kShape);  // until the log has written it
+  Disk disk;
+  ASSERT_TRUE(disk.Open().ok());
+  ASSERT_TRUE(disk.Put(1).ok());
+  size_t posted = 0;
+  absl::Status refused;
+  while (refused.ok()) {
+    refused = disk.log->Append(record.header, record.payload.span(), 2).status();
+    posted += refused.ok() ? 1 : 0;
+    ASSERT_LT(posted, 100u);
+  }
+  EXPECT_GT(posted, 10u);
+  EXPECT_TRUE(disk.Get(1, disk.present.at(1)).ok());
+}
+
 TEST(SegmentLog, OneProcessHasTheFolder) {
   const std::string path = testing::TempDir() + "/weir-lock-" + std::to_string(getpid());
   auto first = OpenDirectory(path, {});
