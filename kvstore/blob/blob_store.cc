@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvstore/blob/blob_store.h"
 
+#include <algorithm>
+
 #include "base/stdx/check.h"
 #include "base/stdx/planted.h"
 #include "base/stdx/status.h"
@@ -43,8 +45,8 @@ absl::Status CheckRead(const BlobRead& read) {
 }
 
 absl::Status VerifyRead(const BlobRead& read, const RecordHeader& header) {
-  const bool meant =
-      header.shape == read.shape && header.keys[read.first + read.count - 1] == read.last;
+  const uint32_t at = std::min(read.last_at, read.first + read.count - 1);
+  const bool meant = header.shape == read.shape && header.keys[at] == read.last;
   if (!meant && !IsPlanted(Planted::kServeUnchecked)) {
     WEIR_REACHED("blob: another record than the index promised");
     return Error(Reason::kUnknownModel, "the record is another one than the index promised",

@@ -37,9 +37,11 @@ struct BlobRead {
   uint32_t first = 0;  // blocks of the record
   uint32_t count = 0;
   uint32_t sections = 0;      // bit i: section i
-  BlockKey last;              // of block first + count - 1, which commits to all before it
+  BlockKey last;              // of block last_at, which commits to all before it
+  uint32_t last_at = UINT32_MAX;   // UINT32_MAX: the last block asked for
   bool exact = false;         // refuse a record that is marked approx
   std::span<std::byte> into;  // page-aligned, PlanRead().bytes
+  RecordHeader* header = nullptr;  // where wanted: the record's, written before an OK is told
 };
 
 // Where a read puts what: part i is one section, whose block `first` begins at `view_at`.

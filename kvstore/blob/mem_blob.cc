@@ -63,6 +63,7 @@ absl::Status MemBlob::Copy(const BlobRead& read) {
                 part.bytes);
   }
   stats_.read_bytes += plan.bytes;
+  if (read.header != nullptr) *read.header = record.header;
   return VerifyRead(read, record.header);
 }
 

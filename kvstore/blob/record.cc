@@ -135,6 +135,12 @@ void SealPayload(std::span<std::byte> payload, RecordHeader* header) {
     for (uint32_t j = 0; j < shape.blocks; ++j) {
       header->crc[i][j] = Crc32c(payload.subspan(shape.BlockAt(i, j), block_bytes));
     }
+  }
+  ClearGaps(shape, payload);
+}
+
+void ClearGaps(const RecordShape& shape, std::span<std::byte> payload) {
+  for (uint32_t i = 0; i < shape.sections; ++i) {
     const uint64_t end = shape.BlockAt(i, shape.blocks);
     std::memset(payload.data() + end, 0, shape.SectionAt(i + 1) - end);
   }

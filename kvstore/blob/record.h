@@ -94,6 +94,8 @@ absl::StatusOr<RecordHeader> DecodeHeader(std::span<const std::byte> page);
 // Fills in every CRC from a whole payload and zeroes what lies between sections, so that nothing
 // that was in the memory before gets out. `payload` has PayloadBytes().
 void SealPayload(std::span<std::byte> payload, RecordHeader* header);
+// Only zeroes what lies between, for a payload whose checksums are known.
+void ClearGaps(const RecordShape& shape, std::span<std::byte> payload);
 
 // One block's part of one section against its CRC.
 absl::Status CheckBlock(const RecordHeader& header, uint32_t section, uint32_t block,

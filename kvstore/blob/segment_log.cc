@@ -395,6 +395,7 @@ void SegmentLog::FinishRead(int index, Segment& segment, std::vector<BlobEvent>*
     stats_.read_bytes += operation.bytes;
     absl::StatusOr<RecordHeader> header = HeaderOf(index, segment);
     status = header.ok() ? VerifyRead(operation.read, *header) : header.status();
+    if (header.ok() && operation.read.header != nullptr) *operation.read.header = *header;
   }
   const Reason reason = ReasonOf(status);
   out->push_back({BlobEvent::Kind::kRead,

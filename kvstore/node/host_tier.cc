@@ -133,10 +133,9 @@ bool HostTier::EvictOne(const DomainId& domain, Whose whose, std::vector<RunId>*
   return false;
 }
 
-absl::StatusOr<uint32_t> HostTier::Reserve(const RecordHeader& header, RunId run, Instant deadline,
+absl::StatusOr<uint32_t> HostTier::Reserve(const RecordHeader& header, Instant deadline,
                                            std::vector<RunId>* gone) {
   WEIR_TRY(CheckShape(header.shape));
-  WEIR_CHECK(!slot_of_.contains(run));
   const uint64_t bytes = header.shape.PayloadBytes();
   const auto share = shares_.find(header.domain);
   const uint64_t limit = share == shares_.end() ? UINT64_MAX : share->second.limit_bytes;
@@ -163,7 +162,6 @@ absl::StatusOr<uint32_t> HostTier::Reserve(const RecordHeader& header, RunId run
   Slot& slot = *slots_[index];
   slot = Slot{};
   slot.state = State::kReserved;
-  slot.run = run;
   slot.at = at;
   slot.bytes = bytes;
   slot.deadline = deadline;
@@ -180,27 +178,30 @@ std::span<std::byte> HostTier::Payload(uint32_t reservation) {
   return BytesOf(*slots_[reservation]);
 }
 
-absl::Status HostTier::Commit(uint32_t reservation, Dirty dirty) {
+absl::Status HostTier::Commit(uint32_t reservation, RunId run, Dirty dirty) {
   Slot& slot = *slots_[reservation];
   if (slot.state == State::kReserved && slot.header) SealPayload(BytesOf(slot), slot.header.get());
-  return Publish(reservation, dirty);
+  return Publish(reservation, run, dirty);
 }
 
-absl::Status HostTier::CommitSealed(uint32_t reservation, const RecordHeader& header, Dirty dirty) {
+absl::Status HostTier::CommitSealed(uint32_t reservation, RunId run, const RecordHeader& header,
+                                    Dirty dirty) {
   Slot& slot = *slots_[reservation];
   if (slot.state == State::kReserved && slot.header) *slot.header = header;
-  return Publish(reservation, dirty);
+  return Publish(reservation, run, dirty);
 }
 
-absl::Status HostTier::Publish(uint32_t reservation, Dirty dirty) {
+absl::Status HostTier::Publish(uint32_t reservation, RunId run, Dirty dirty) {
   Slot& slot = *slots_[reservation];
   if (slot.state != State::kReserved) {
     return Error(Reason::kLeaseExpired, "the reservation is over", "reservation");
   }
+  WEIR_CHECK(!slot_of_.contains(run));
   reservations_.erase({slot.deadline, reservation});
   slot.state = State::kHere;
+  slot.run = run;
   slot.dirty = dirty == Dirty::kYes;
-  slot_of_[slot.run] = reservation;
+  slot_of_[run] = reservation;
   LinkHottest(reservation);
   ++stats_.records;
   return absl::OkStatus();
@@ -213,12 +214,11 @@ void HostTier::Abort(uint32_t reservation) {
   FreeSlot(reservation);
 }
 
-void HostTier::Expire(Instant now, std::vector<RunId>* gone) {
+void HostTier::Expire(Instant now) {
   while (!reservations_.empty() && reservations_.begin()->first <= now) {
     const uint32_t index = reservations_.begin()->second;
     WEIR_REACHED("host tier: a reservation expired");
     ++stats_.expired;
-    gone->push_back(slots_[index]->run);
     Abort(index);
   }
 }
@@ -227,9 +227,9 @@ void HostTier::Expire(Instant now, std::vector<RunId>* gone) {
 absl::Status HostTier::Put(const RecordHeader& header, RunId run,
                            std::span<const std::byte> payload, Dirty dirty,
                            std::vector<RunId>* gone) {
-  WEIR_ASSIGN(const uint32_t reservation, Reserve(header, run, kNever, gone));
+  WEIR_ASSIGN(const uint32_t reservation, Reserve(header, kNever, gone));
   Slot& slot = *slots_[reservation];
-  if (arena_.empty()) return Publish(reservation, dirty);
+  if (arena_.empty()) return Publish(reservation, run, dirty);
   WEIR_CHECK(payload.size() == slot.bytes);
   const RecordShape& shape = slot.header->shape;
   std::byte* to = BytesOf(slot).data();
@@ -244,7 +244,7 @@ absl::Status HostTier::Put(const RecordHeader& header, RunId run,
     const uint64_t end = shape.BlockAt(i, shape.blocks);
     std::memset(to + end, 0, shape.SectionAt(i + 1) - end);
   }
-  return Publish(reservation, dirty);
+  return Publish(reservation, run, dirty);
 }
 
 HostRef HostTier::Get(RunId run) {

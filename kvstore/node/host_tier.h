@@ -82,16 +82,19 @@ class HostTier {
 
   // Room for a record that is to be filled before `deadline`, found by evicting if need be; evicted
   // runs are appended to *gone. `header` needs no checksums yet.
-  absl::StatusOr<uint32_t> Reserve(const RecordHeader& header, RunId run, Instant deadline,
+  absl::StatusOr<uint32_t> Reserve(const RecordHeader& header, Instant deadline,
                                    std::vector<RunId>* gone);
   std::span<std::byte> Payload(uint32_t reservation);
-  // Seals what was filled in and makes it findable. kLeaseExpired when the deadline had passed.
-  absl::Status Commit(uint32_t reservation, Dirty dirty);
-  // As Commit, for bytes that were sealed before and come with their checksums (read from a disk).
-  absl::Status CommitSealed(uint32_t reservation, const RecordHeader& header, Dirty dirty);
+  // Seals what was filled in and makes it findable as `run`. kLeaseExpired when the deadline had
+  // passed.
+  absl::Status Commit(uint32_t reservation, RunId run, Dirty dirty);
+  // As Commit, for bytes that were sealed before and come with their checksums (read from a disk or
+  // copied from a client's memory).
+  absl::Status CommitSealed(uint32_t reservation, RunId run, const RecordHeader& header,
+                            Dirty dirty);
   void Abort(uint32_t reservation);
-  // Frees reservations whose time is over; their runs are appended to *gone.
-  void Expire(Instant now, std::vector<RunId>* gone);
+  // Frees reservations whose time is over.
+  void Expire(Instant now);
 
   // Reserve, copy and Commit in one; `payload` has the layout of the header's shape.
   absl::Status Put(const RecordHeader& header, RunId run, std::span<const std::byte> payload,
@@ -133,7 +136,7 @@ class HostTier {
     std::unique_ptr<RecordHeader> header;  // null without an arena
   };
 
-  absl::Status Publish(uint32_t reservation, Dirty dirty);
+  absl::Status Publish(uint32_t reservation, RunId run, Dirty dirty);
   bool Allocate(uint64_t bytes, uint64_t* at);
   enum class Whose : uint8_t { kAny, kOwn };
   // The coldest record that `domain`'s need for room may cost.

@@ -28,6 +28,7 @@ struct TieredOptions {
   uint32_t runs_max = 1 << 20;
   double host_free_share = 0.1;          // below it the coldest are written to the disk
   uint64_t write_bytes_max = 64 * kMiB;  // being written to the disk at once
+  double promote_share = 0.25;           // of the host tier: being read into it at once
   std::string disk_path;                 // empty: no disk tier
   SegmentLogOptions disk;
   DirectoryOptions directory;
@@ -40,6 +41,8 @@ struct TieredStats {
   uint64_t index_bytes = 0;
   uint64_t spills_dropped = 0;  // evicted from memory before the disk took them
   uint64_t put_refused = 0;
+  uint64_t promoted = 0;       // records read from the disk into memory
+  uint32_t disk_work = 0;      // reads into memory and writes under way
 };
 
 class TieredStore {
@@ -66,6 +69,20 @@ class TieredStore {
   absl::Status Put(const BlockKey& root, std::span<const BlockKey> keys, uint32_t first,
                    RecordHeader header, std::span<const std::byte> payload);
 
+  // A put in two steps, for bytes that arrive on their own: room in the host tier, then a record
+  // whose header's checksums are filled in. Abort gives the room back; nothing expires by itself.
+  struct Filling {
+    bool here = false;  // the blocks are here already: there is nothing to fill or commit
+    uint32_t reservation = 0;
+    uint32_t first = 0;
+    RecordHeader header;
+    std::span<std::byte> payload;
+  };
+  absl::StatusOr<Filling> Reserve(const BlockKey& root, std::span<const BlockKey> keys,
+                                  uint32_t first, RecordHeader header);
+  absl::Status Commit(const BlockKey& root, std::span<const BlockKey> keys, const Filling& filling);
+  void Abort(const Filling& filling) { host_.Abort(filling.reservation); }
+
   // Memory of a hit in the host tier; nothing when it is not there (any more), or when its header
   // says that the index was wrong: it knows 16 bits of a block. `last` is the key of the hit's last
   // block.
@@ -75,6 +92,10 @@ class TieredStore {
   // Reads blocks of a hit from the disk into `read.into`; place is filled in. The outcome is told
   // by Poll.
   absl::StatusOr<BlobId> Fetch(const Hit& hit, BlobRead read);
+  // Reads the whole record of a hit from the disk into the host tier, where Get finds it once Poll
+  // told of it. `sections` is the shape of its blocks, `last` the key of the hit's last block. One
+  // that is under way already is not read twice. kQueueFull when as many are as may be.
+  absl::StatusOr<BlobId> Promote(const Hit& hit, RecordShape sections, const BlockKey& last);
   struct Fetched {
     BlobId id = 0;
     absl::Status status;
@@ -85,6 +106,8 @@ class TieredStore {
   absl::Status EraseDomain(const DomainId& domain);
   TieredStats stats() const;
   const RunIndex& index() const { return index_; }
+  // Poll has something to do soon.
+  bool disk_busy() const { return !writing_.empty() || !promotions_.empty(); }
 
  private:
   struct Writing {
@@ -93,9 +116,24 @@ class TieredStore {
     uint64_t bytes = 0;
   };
 
+  // A read of the disk into reserved memory.
+  struct Promotion {
+    RunId run = 0;
+    Place place;
+    uint32_t reservation = 0;
+    uint64_t bytes = 0;
+    std::unique_ptr<RecordHeader> header;
+  };
+
   explicit TieredStore(const TieredOptions& options);
   uint16_t Intern(const DomainId& domain);
   BlobTag Found(const FoundRecord& record);
+  enum class Before : uint8_t { kHere, kThere };  // the blocks of a put; only those before it
+  absl::StatusOr<Before> CheckPut(const BlockKey& root, std::span<const BlockKey> keys,
+                                  uint32_t first, const RecordHeader& header);
+  RunId HoldChain(uint32_t first, std::vector<HostRef>* chain);
+  absl::StatusOr<RunId> InsertRun(const RecordHeader& header, RunId parent);
+  absl::Status EndPromotion(Promotion& promotion, absl::Status read);
   void LostFromHost(const std::vector<RunId>& runs);
   void RemoveRun(RunId run);
   void TouchChain(uint32_t end);
@@ -112,8 +150,11 @@ class TieredStore {
   absl::flat_hash_map<DomainId, uint16_t> domain_of_;
   absl::flat_hash_map<BlobId, Writing> writing_;
   uint64_t writing_bytes_ = 0;
+  absl::flat_hash_map<BlobId, Promotion> promotions_;
+  uint64_t promoting_bytes_ = 0;
   uint64_t spills_dropped_ = 0;
   uint64_t put_refused_ = 0;
+  uint64_t promoted_ = 0;
   std::vector<RunIndex::Hit> hits_;
   std::vector<BlobEvent> events_;
 };
