@@ -5,6 +5,7 @@
 // configuration, 70 a bug or a poisoned device.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,21 @@ struct BenchArgs {
   std::vector<std::string> rest;
 };
 int RunBench(const BenchArgs& args);
+
+struct KvArgs {
+  std::string what;    // ls, stat, verify, erase or bench
+  std::string dir;     // of a disk tier
+  std::string domain;  // whose records to erase; its id as ls prints it
+  std::string trace;   // bench: JSON lines, plain or packed by gzip
+  std::string payload = "none";
+  std::vector<uint64_t> capacity;  // bench: blocks of the trace
+  bool speed = false;
+  bool restart = false;
+  bool quick = false;
+  bool json = false;
+};
+// A disk tier's folder, which no running server may use; or the store's measures.
+int RunKv(const KvArgs& args);
 
 int RunSimulate(const std::vector<std::string>& args);
 

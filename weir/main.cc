@@ -83,6 +83,39 @@ CLI::App* AddTokenize(CLI::App* app, weir::TokenizeArgs* args) {
   return tokenize;
 }
 
+CLI::App* AddBench(CLI::App* app, weir::BenchArgs* args) {
+  CLI::App* bench = app->add_subcommand("bench",
+                                        "Measure a part: steploop, router, transfer, ops or tokenize");
+  bench->add_option("what", args->what, "steploop, router, transfer, ops or tokenize")->required();
+  bench->allow_extras();
+  bench->footer("After it: --quick takes seconds, --json prints one JSON object.");
+  return bench;
+}
+
+CLI::App* AddKv(CLI::App* app, weir::KvArgs* args) {
+  CLI::App* kv = app->add_subcommand("kv", "Look into a disk tier of KV, or measure the store");
+  kv->description(
+      "Looks into the folder of a disk tier that no server uses, or measures the store.\n\n"
+      "Examples:\n"
+      "  weir kv ls --dir DIR            every record: domain, blocks, last key, place\n"
+      "  weir kv stat --dir DIR          how much there is\n"
+      "  weir kv verify --dir DIR        reads everything; 1 if something is damaged\n"
+      "  weir kv erase --dir DIR --domain ID   forgets a domain, durably\n"
+      "  weir kv bench --trace tests/golden/traces/mooncake_conversation.jsonl.gz --payload none");
+  kv->add_option("what", args->what, "ls, stat, verify, erase or bench")->required();
+  kv->add_option("--dir", args->dir, "Folder of the disk tier");
+  kv->add_option("--domain", args->domain, "Whose records to erase: an id as ls prints it");
+  kv->add_option("--trace", args->trace, "bench: replay these requests (JSON lines, may be packed)");
+  kv->add_option("--payload", args->payload, "bench: none counts blocks; real keeps and checks bytes")
+      ->check(CLI::IsMember({"none", "real"}));
+  kv->add_option("--capacity", args->capacity, "bench: blocks of the host tier; several may be given");
+  kv->add_flag("--speed", args->speed, "bench: copies, disk and lookup beside what bounds them");
+  kv->add_flag("--restart", args->restart, "bench: memory and start-up time of a large disk tier");
+  kv->add_flag("--quick", args->quick, "Take seconds");
+  kv->add_flag("--json", args->json, "Print one JSON object");
+  return kv;
+}
+
 }  // namespace
 
 static int RunProgram(int argc, char** argv) {
@@ -119,11 +152,10 @@ static int RunProgram(int argc, char** argv) {
   CLI::App* tokenize = AddTokenize(&app, &tokenize_args);
 
   weir::BenchArgs bench_args;
-  CLI::App* bench = app.add_subcommand("bench",
-                                       "Measure a part: steploop, router, transfer, ops or tokenize");
-  bench->add_option("what", bench_args.what, "steploop, router, transfer, ops or tokenize")->required();
-  bench->allow_extras();
-  bench->footer("After it: --quick takes seconds, --json prints one JSON object.");
+  CLI::App* bench = AddBench(&app, &bench_args);
+
+  weir::KvArgs kv_args;
+  CLI::App* kv = AddKv(&app, &kv_args);
 
   CLI::App* simulate =
       app.add_subcommand("simulate", "Run a cluster of the production cores on a fake clock");
@@ -152,6 +184,7 @@ static int RunProgram(int argc, char** argv) {
     bench_args.rest = bench->remaining();
     return weir::RunBench(bench_args);
   }
+  if (kv->parsed()) return weir::RunKv(kv_args);
   if (simulate->parsed()) return weir::RunSimulate(simulate->remaining());
   return 2;
 }
