@@ -11,15 +11,15 @@ constexpr std::string_view kHead = "x-anthropic-billing-header:";
 
 }  // namespace
 
-std::optional<Conversation> WithoutAttribution(const Conversation& conversation) {
+std::optional<Message> WithoutAttribution(const Conversation& conversation) {
   if (conversation.messages.empty()) return std::nullopt;
   const Message& first = conversation.messages.front();
   if (first.author != Author::kSystem || first.parts.empty()) return std::nullopt;
   const auto* head = std::get_if<TextPart>(&first.parts.front());
   if (head == nullptr || head->text.compare(0, kHead.size(), kHead) != 0) return std::nullopt;
 
-  Conversation plain = conversation;
-  std::vector<Part>& parts = plain.messages.front().parts;
+  Message plain = first;
+  std::vector<Part>& parts = plain.parts;
   std::string& text = std::get<TextPart>(parts.front()).text;
   const size_t line = text.find_first_of("\r\n");
   const size_t rest = line == std::string::npos ? line : text.find_first_not_of("\r\n", line);
@@ -28,7 +28,6 @@ std::optional<Conversation> WithoutAttribution(const Conversation& conversation)
     return plain;
   }
   parts.erase(parts.begin());
-  if (parts.empty()) plain.messages.erase(plain.messages.begin());
   return plain;
 }
 

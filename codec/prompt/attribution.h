@@ -12,7 +12,7 @@
 
 namespace weir::codec {
 
-// The conversation without that line and the blank lines after it; nothing if it has none.
-std::optional<Conversation> WithoutAttribution(const Conversation& conversation);
+// The first message without that line and the blank lines after it; nothing if it has none.
+std::optional<Message> WithoutAttribution(const Conversation& conversation);
 
 }  // namespace weir::codec

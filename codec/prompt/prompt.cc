@@ -92,9 +92,10 @@ absl::StatusOr<Prompt> Renderer::Render(const ChatRequest& request, size_t ids_m
 absl::StatusOr<Prompt> Renderer::RenderChat(const ChatRequest& request, size_t ids_max,
                                             PromptHistory* history) const {
   if (template_ == nullptr) return NoText("messages");
-  std::optional<Conversation> plain;
-  if (!keep_attribution_) plain = WithoutAttribution(request.conversation);
-  WEIR_ASSIGN(Rendered rendered, template_->Render(plain ? *plain : request.conversation));
+  std::optional<Message> first;
+  if (!keep_attribution_) first = WithoutAttribution(request.conversation);
+  WEIR_ASSIGN(Rendered rendered, first ? template_->Render(request.conversation, *first)
+                                       : template_->Render(request.conversation));
   Prompt prompt;
   prompt.start = rendered.start;
   prompt.tools = rendered.tools;

@@ -4,21 +4,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/stdx/status.h"
 #include "codec/conversation/json_text.h"
 
 namespace weir::codec {
 namespace {
 
-bool IsEmptySystem(const Message& message) {
-  return message.author == Author::kSystem && TextOf(message).empty();
-}
-
-Message SystemOf(std::string text) {
-  Message message;
-  message.author = Author::kSystem;
-  message.parts.emplace_back(TextPart{std::move(text)});
-  return message;
+bool IsEmptySystem(const Turn& turn) {
+  const auto& parts = turn.message->parts;
+  return turn.author == Author::kSystem &&
+         (parts.empty() || (parts.size() == 1 && std::get<TextPart>(parts[0]).text.empty()));
 }
 
 void Open(const ControlTokens& tokens, std::string_view tag, Segments* out) {
@@ -46,7 +40,8 @@ void AddArguments(const ControlTokens& tokens, const DsmlTags& tags, const std::
     first = false;
     Open(tokens, tags.parameter, out);
     out->Text(" name=\"" + member.key + "\" string=\"" + (member.is_string ? "true" : "false") +
-              "\">" + member.value);
+              "\">");
+    out->Text(member.value);
     Close(tokens, tags.parameter, out);
   }
 }
@@ -89,77 +84,62 @@ void AddDsmlCalls(const ControlTokens& tokens, const DsmlTags& tags,
   Close(tokens, tags.calls, out);
 }
 
-bool IsTurnOfUser(const Message& message) {
-  return message.author == Author::kUser || message.author == Author::kTool;
+bool IsTurnOfUser(const Turn& turn) {
+  return turn.author == Author::kUser || turn.author == Author::kTool;
 }
 
-void OrderResults(std::vector<Message>* messages) {
+void OrderResults(std::vector<Turn>* turns) {
   const std::vector<ToolCall>* calls = nullptr;
-  for (size_t i = 0; i < messages->size();) {
-    Message& message = (*messages)[i];
-    if (!IsTurnOfUser(message)) {
-      if (message.author == Author::kAssistant) calls = &message.calls;
+  for (size_t i = 0; i < turns->size();) {
+    const Turn& turn = (*turns)[i];
+    if (!IsTurnOfUser(turn)) {
+      if (turn.author == Author::kAssistant) calls = &turn.message->calls;
       ++i;
       continue;
     }
     std::vector<size_t> places;
     size_t end = i;
-    for (; end < messages->size() && IsTurnOfUser((*messages)[end]); ++end) {
-      if ((*messages)[end].author == Author::kTool) places.push_back(end);
+    for (; end < turns->size() && IsTurnOfUser((*turns)[end]); ++end) {
+      if ((*turns)[end].author == Author::kTool) places.push_back(end);
     }
-    std::vector<std::pair<size_t, Message>> results;
+    std::vector<std::pair<size_t, Turn>> results;
     for (const size_t place : places) {
       size_t order = 0;  // an unknown id goes first
       for (size_t c = 0; calls != nullptr && c < calls->size(); ++c) {
-        if ((*calls)[c].id == (*messages)[place].tool_call_id) order = c + 1;
+        if ((*calls)[c].id == (*turns)[place].message->tool_call_id) order = c + 1;
       }
-      results.emplace_back(order, std::move((*messages)[place]));
+      results.emplace_back(order, (*turns)[place]);
     }
     std::stable_sort(results.begin(), results.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (size_t k = 0; k < places.size(); ++k) {
-      (*messages)[places[k]] = std::move(results[k].second);
-    }
+    for (size_t k = 0; k < places.size(); ++k) (*turns)[places[k]] = results[k].second;
     i = end;
   }
 }
 
-std::vector<Message> JoinLeadingSystem(const Conversation& conversation) {
-  std::vector<Message> messages;
-  std::string system;
-  bool leading = true;
-  for (const Message& message : conversation.messages) {
-    if (IsEmptySystem(message)) continue;
-    if (leading && message.author == Author::kSystem) {
-      if (!system.empty()) system += "\n\n";
-      system += TextOf(message);
-      continue;
-    }
-    leading = false;
-    messages.push_back(message);
+void JoinLeadingSystem(const Conversation& conversation, std::vector<Turn>* turns,
+                       Message* joined) {
+  turns->erase(std::remove_if(turns->begin(), turns->end(), IsEmptySystem), turns->end());
+  const auto rest = std::find_if(turns->begin(), turns->end(), [](const Turn& turn) {
+    return turn.author != Author::kSystem;
+  });
+  const auto leading = rest - turns->begin();
+  const bool needed =
+      !conversation.tools.empty() || conversation.constraint.kind != ConstraintKind::kNone;
+  if (leading == 1 || (leading == 0 && !needed)) return;
+  joined->author = Author::kSystem;
+  for (auto turn = turns->begin(); turn != rest; ++turn) {
+    joined->parts.insert(joined->parts.end(), turn->message->parts.begin(),
+                         turn->message->parts.end());
   }
-  const bool formed = conversation.constraint.kind != ConstraintKind::kNone;
-  if (!system.empty() || !conversation.tools.empty() || formed) {
-    messages.insert(messages.begin(), SystemOf(std::move(system)));
-  }
-  return messages;
+  turns->erase(turns->begin(), rest);
+  turns->insert(turns->begin(), Turn{Author::kSystem, joined});
 }
 
-ptrdiff_t LastUser(const std::vector<Message>& messages) {
-  ptrdiff_t last = static_cast<ptrdiff_t>(messages.size()) - 1;
-  while (last >= 0 && messages[static_cast<size_t>(last)].author != Author::kUser) --last;
+ptrdiff_t LastUser(const std::vector<Turn>& turns) {
+  ptrdiff_t last = static_cast<ptrdiff_t>(turns.size()) - 1;
+  while (last >= 0 && turns[static_cast<size_t>(last)].author != Author::kUser) --last;
   return last;
-}
-
-absl::Status RefuseImages(const std::vector<Message>& messages) {
-  for (const Message& message : messages) {
-    for (const Part& part : message.parts) {
-      if (std::holds_alternative<ImagePart>(part)) {
-        return Error(Reason::kBadField, "this model does not take images here", "messages");
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace weir::codec

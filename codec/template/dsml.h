@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "codec/conversation/conversation.h"
 #include "codec/template/control_tokens.h"
 #include "codec/template/template.h"
@@ -32,18 +31,17 @@ void AddDsmlCalls(const ControlTokens& tokens, const DsmlTags& tags,
                   const std::vector<ToolCall>& calls, Segments* out);
 
 // Within each run of user and tool messages the results take the order of the calls before it.
-void OrderResults(std::vector<Message>* messages);
+void OrderResults(std::vector<Turn>* turns);
 
 // The leading system messages as one, which also stands where tools or a format have to be told;
-// empty ones vanish, later ones stay.
-std::vector<Message> JoinLeadingSystem(const Conversation& conversation);
+// empty ones vanish, later ones stay. Where there is something to join, `joined` becomes it.
+void JoinLeadingSystem(const Conversation& conversation, std::vector<Turn>* turns,
+                       Message* joined);
 
-bool IsTurnOfUser(const Message& message);  // a user's words or a tool's result
+bool IsTurnOfUser(const Turn& turn);  // a user's words or a tool's result
 
 // Where the last message of a user is; -1 if there is none.
-ptrdiff_t LastUser(const std::vector<Message>& messages);
+ptrdiff_t LastUser(const std::vector<Turn>& turns);
 
 // Images are not for text templates.
-absl::Status RefuseImages(const std::vector<Message>& messages);
-
 }  // namespace weir::codec

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/template/template.h"
 
+#include <optional>
+#include <utility>
+
+#include "base/stdx/planted.h"
 #include "base/stdx/status.h"
 #include "codec/template/control_tokens.h"
 #include "codec/template/v3.h"
@@ -19,6 +23,36 @@ constexpr Name kNames[] = {{TemplateKind::kV3, "v3"},
                            {TemplateKind::kV32, "v32"},
                            {TemplateKind::kV4, "v4"},
                            {TemplateKind::kV41, "v41"}};
+
+absl::Status RefuseImages(const std::vector<Turn>& turns) {
+  for (const Turn& turn : turns) {
+    for (const Part& part : turn.message->parts) {
+      if (std::holds_alternative<ImagePart>(part)) {
+        return Error(Reason::kBadField, "this model does not take images here", "messages");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// About as much text as they make.
+size_t TextBytesOf(const Conversation& conversation, const std::vector<Turn>& turns) {
+  constexpr size_t kPreambleBytes = 4096;
+  constexpr size_t kWordsBytes = 64;  // around a turn, a call or a tool
+  size_t bytes = kPreambleBytes + conversation.constraint.text.size();
+  for (const ToolDef& tool : conversation.tools) {
+    bytes += kWordsBytes + tool.name.size() + tool.description.size() + tool.parameters.size();
+  }
+  for (const Turn& turn : turns) {
+    const Message& message = *turn.message;
+    bytes += kWordsBytes + (message.reasoning ? message.reasoning->size() : 0);
+    for (const Part& part : message.parts) bytes += std::get<TextPart>(part).text.size();
+    for (const ToolCall& call : message.calls) {
+      bytes += kWordsBytes + call.name.size() + call.arguments.size();
+    }
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -77,6 +111,41 @@ void Segments::Add(const Segments& other) {
       Text(other.TextOf(piece));
     }
   }
+}
+
+void AppendTextOf(const Message& message, Segments* out) {
+  bool first = true;
+  for (const Part& part : message.parts) {
+    const auto* piece = std::get_if<TextPart>(&part);
+    if (piece == nullptr) continue;
+    if (!first) out->Text("\n\n");
+    first = false;
+    out->Text(piece->text);
+  }
+}
+
+absl::StatusOr<Rendered> Template::Render(const Conversation& conversation) const {
+  if (!conversation.messages.empty()) return Render(conversation, conversation.messages.front());
+  Rendered out;
+  RenderTurns(conversation, {}, &out);
+  return out;
+}
+
+absl::StatusOr<Rendered> Template::Render(const Conversation& conversation,
+                                          const Message& first) const {
+  std::vector<Turn> turns;
+  turns.reserve(conversation.messages.size());
+  for (const Message& message : conversation.messages) {
+    const Message& shown = turns.empty() ? first : message;
+    turns.push_back({shown.author, &shown});
+  }
+  WEIR_TRY(RefuseImages(turns));
+  std::optional<Conversation> copy;  // a planted bug
+  if (IsPlanted(Planted::kLeakMemory)) copy = conversation;
+  Rendered out;
+  out.segments.Reserve(TextBytesOf(conversation, turns));
+  RenderTurns(conversation, std::move(turns), &out);
+  return out;
 }
 
 absl::StatusOr<std::shared_ptr<const Template>> Template::Create(TemplateKind kind,

@@ -45,6 +45,8 @@ class Segments {
     uint32_t size = 0;
   };
 
+  // Room for so much text: growing on the way would hold it twice.
+  void Reserve(size_t bytes) { text_.reserve(bytes); }
   void Token(TokenId id) { pieces_.push_back({id, 0, 0}); }
   void Text(std::string_view text);
   void Add(const Segments& other);
@@ -58,6 +60,9 @@ class Segments {
   std::string text_;
   std::vector<Piece> pieces_;
 };
+
+// TextOf, without a copy between.
+void AppendTextOf(const Message& message, Segments* out);
 
 // What the answer's first token is part of.
 enum class AnswerStart : uint8_t {
@@ -79,13 +84,21 @@ struct Rendered {
   bool thinking = false;                 // the answer may have a reasoning part
 };
 
+// A message as a template shows it: perhaps as if another had said it.
+struct Turn {
+  Author author;
+  const Message* message;  // borrowed
+};
+
 class Template {
  public:
   static absl::StatusOr<std::shared_ptr<const Template>> Create(
       TemplateKind kind, const Vocab& vocab, EarlierReasoning earlier = EarlierReasoning::kOwn);
   virtual ~Template() = default;
 
-  virtual absl::StatusOr<Rendered> Render(const Conversation& conversation) const = 0;
+  absl::StatusOr<Rendered> Render(const Conversation& conversation) const;
+  // With another message instead of the first, of which there must be one.
+  absl::StatusOr<Rendered> Render(const Conversation& conversation, const Message& first) const;
   virtual bool can_think() const = 0;
 
   TemplateKind kind() const { return kind_; }
@@ -93,6 +106,10 @@ class Template {
 
  protected:
   explicit Template(TemplateKind kind) : kind_(kind) {}
+
+  // `turns` are the conversation's messages, none with an image.
+  virtual void RenderTurns(const Conversation& conversation, std::vector<Turn> turns,
+                           Rendered* out) const = 0;
 
   TemplateKind kind_;
   std::vector<std::string> spelt_out_;

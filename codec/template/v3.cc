@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "base/stdx/status.h"
 #include "codec/template/control_tokens.h"
 #include "codec/template/response_format.h"
 
@@ -35,39 +34,33 @@ class V3Template final : public Template {
 
   bool can_think() const override { return can_think_; }
 
-  absl::StatusOr<Rendered> Render(const Conversation& conversation) const override {
-    Rendered out;
-    out.thinking = can_think_ && conversation.thinking.enabled;
+ private:
+  void RenderTurns(const Conversation& conversation, std::vector<Turn> turns,
+                   Rendered* out) const override {
+    Segments* segments = &out->segments;
+    out->thinking = can_think_ && conversation.thinking.enabled;
     if (!conversation.tools.empty()) {
-      out.tools = is_v31() ? ToolSyntax::kV31Tokens : ToolSyntax::kV3Tokens;
+      out->tools = is_v31() ? ToolSyntax::kV31Tokens : ToolSyntax::kV3Tokens;
     }
-    tokens_.Put(kBosToken, &out.segments);
-    AddSystem(conversation, &out.segments);
+    tokens_.Put(kBosToken, segments);
+    AddSystem(conversation, turns, segments);
     bool after_results = false;
-    const auto& messages = conversation.messages;
-    for (size_t i = 0; i < messages.size(); ++i) {
-      for (const Part& part : messages[i].parts) {
-        if (std::holds_alternative<ImagePart>(part)) {
-          return Error(Reason::kBadField, "this model does not take images", "messages");
-        }
-      }
-      if (messages[i].author == Author::kTool) {
-        AddResult(messages, i, &out.segments);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      if (turns[i].author == Author::kTool) {
+        AddResult(turns, i, segments);
         after_results = true;
-      } else if (messages[i].author == Author::kAssistant) {
-        AddAssistant(messages[i], after_results, out.thinking, &out.segments);
+      } else if (turns[i].author == Author::kAssistant) {
+        AddAssistant(*turns[i].message, after_results, out->thinking, segments);
         after_results = false;
-      } else if (messages[i].author != Author::kSystem) {
-        tokens_.Put(kUserToken, &out.segments);
-        out.segments.Text(TextOf(messages[i]));
+      } else if (turns[i].author != Author::kSystem) {
+        tokens_.Put(kUserToken, segments);
+        AppendTextOf(*turns[i].message, segments);
         after_results = false;
       }
     }
-    AddHeader(conversation, &out);
-    return out;
+    AddHeader(conversation, turns, out);
   }
 
- private:
   static std::vector<std::string_view> Spellings(TemplateKind kind) {
     std::vector<std::string_view> all = {kBosToken,
                                          kEosToken,
@@ -93,11 +86,12 @@ class V3Template final : public Template {
   bool is_v31() const { return kind_ == TemplateKind::kV31; }
 
   // System texts stand at the front wherever they were said; V3.1 adds its tools there.
-  void AddSystem(const Conversation& conversation, Segments* out) const {
+  void AddSystem(const Conversation& conversation, const std::vector<Turn>& turns,
+                 Segments* out) const {
     bool first = true;
-    for (const Message& message : conversation.messages) {
-      if (message.author != Author::kSystem) continue;
-      const std::string text = TextOf(message);
+    for (const Turn& turn : turns) {
+      if (turn.author != Author::kSystem) continue;
+      const std::string text = TextOf(*turn.message);
       if (text.empty()) continue;
       if (!first) out->Text("\n\n");
       first = false;
@@ -117,9 +111,9 @@ class V3Template final : public Template {
     out->Add(tools_tail_);
   }
 
-  void AddResult(const std::vector<Message>& messages, size_t index, Segments* out) const {
+  void AddResult(const std::vector<Turn>& turns, size_t index, Segments* out) const {
     const auto is_tool = [&](size_t i) {
-      return i < messages.size() && messages[i].author == Author::kTool;
+      return i < turns.size() && turns[i].author == Author::kTool;
     };
     const bool first = index == 0 || !is_tool(index - 1);
     if (!is_v31()) {
@@ -130,7 +124,7 @@ class V3Template final : public Template {
       }
     }
     tokens_.Put(kToolOutputBeginToken, out);
-    out->Text(TextOf(messages[index]));
+    AppendTextOf(*turns[index].message, out);
     tokens_.Put(kToolOutputEndToken, out);
     if (!is_v31() && !is_tool(index + 1)) tokens_.Put(kToolOutputsEndToken, out);
   }
@@ -142,18 +136,28 @@ class V3Template final : public Template {
       const bool open = thinking && message.prefix;
       if (open) {
         tokens_.Put(kThinkToken, out);
-        out->Text(message.reasoning.value_or(""));
+        if (message.reasoning) out->Text(*message.reasoning);
         if (message.parts.empty()) return;
       }
       if (can_think_) tokens_.Put(kThinkEndToken, out);
     }
-    std::string text = TextOf(message);
-    if (const size_t end = text.rfind(kThinkEndToken); end != std::string::npos && is_v31()) {
-      text.erase(0, end + kThinkEndToken.size());
+    if (is_v31()) {
+      AddAfterThinking(message, out);
+    } else {
+      AppendTextOf(message, out);
     }
-    out->Text(text);
     if (!message.calls.empty()) AddCalls(message.calls, out);
     if (!message.prefix) tokens_.Put(kEosToken, out);
+  }
+
+  // Some clients send the reasoning back in front of the content.
+  static void AddAfterThinking(const Message& message, Segments* out) {
+    const bool one = message.parts.size() == 1;  // needs no copy to be looked at
+    const std::string joined = one ? std::string() : TextOf(message);
+    std::string_view text = one ? std::get<TextPart>(message.parts[0]).text : joined;
+    const size_t end = text.rfind(kThinkEndToken);
+    if (end != std::string_view::npos) text.remove_prefix(end + kThinkEndToken.size());
+    out->Text(text);
   }
 
   void AddCalls(const std::vector<ToolCall>& calls, Segments* out) const {
@@ -177,9 +181,9 @@ class V3Template final : public Template {
     tokens_.Put(kToolCallsEndToken, out);
   }
 
-  void AddHeader(const Conversation& conversation, Rendered* out) const {
-    const auto& messages = conversation.messages;
-    const Message* last = messages.empty() ? nullptr : &messages.back();
+  void AddHeader(const Conversation& conversation, const std::vector<Turn>& turns,
+                 Rendered* out) const {
+    const Message* last = turns.empty() ? nullptr : turns.back().message;
     out->start = AnswerStart::kContent;
     if (last != nullptr && last->prefix) {
       const bool reasoning = out->thinking && last->parts.empty();

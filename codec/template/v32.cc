@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "base/stdx/status.h"
 #include "codec/template/control_tokens.h"
 #include "codec/template/dsml.h"
 #include "codec/template/response_format.h"
@@ -48,36 +47,35 @@ class V32Template final : public Template {
 
   bool can_think() const override { return can_think_; }
 
-  absl::StatusOr<Rendered> Render(const Conversation& conversation) const override {
-    WEIR_TRY(RefuseImages(conversation.messages));
-    Rendered out;
-    out.thinking = can_think_ && conversation.thinking.enabled;
-    out.tools = conversation.tools.empty() ? ToolSyntax::kNone : ToolSyntax::kDsml;
-    std::vector<Message> messages = JoinLeadingSystem(conversation);
+ private:
+  void RenderTurns(const Conversation& conversation, std::vector<Turn> turns,
+                   Rendered* out) const override {
+    out->thinking = can_think_ && conversation.thinking.enabled;
+    out->tools = conversation.tools.empty() ? ToolSyntax::kNone : ToolSyntax::kDsml;
+    Message joined;
+    JoinLeadingSystem(conversation, &turns, &joined);
     // It knows no reminders and one place for a system's words.
-    for (size_t i = 0; i < messages.size(); ++i) {
-      Author& author = messages[i].author;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      Author& author = turns[i].author;
       if (author == Author::kReminder || (author == Author::kSystem && i > 0)) {
         author = Author::kUser;
       }
     }
-    OrderResults(&messages);
-    tokens_.Put(kBosToken, &out.segments);
-    AddSystem(conversation, messages, &out.segments);
-    const ptrdiff_t thinks_from = keeps_ ? 0 : LastUser(messages);
-    for (size_t i = 0; i < messages.size(); ++i) {
-      AddMessage(messages, i, out.thinking && static_cast<ptrdiff_t>(i) >= thinks_from,
-                 &out.segments);
+    OrderResults(&turns);
+    tokens_.Put(kBosToken, &out->segments);
+    AddSystem(conversation, turns, &out->segments);
+    const ptrdiff_t thinks_from = keeps_ ? 0 : LastUser(turns);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      AddTurn(turns, i, out->thinking && static_cast<ptrdiff_t>(i) >= thinks_from,
+              &out->segments);
     }
-    AddHeader(conversation, messages, &out);
-    return out;
+    AddHeader(conversation, turns, out);
   }
 
- private:
-  void AddSystem(const Conversation& conversation, const std::vector<Message>& messages,
+  void AddSystem(const Conversation& conversation, const std::vector<Turn>& turns,
                  Segments* out) const {
-    if (messages.empty() || messages[0].author != Author::kSystem) return;
-    out->Text(TextOf(messages[0]));
+    if (turns.empty() || turns[0].author != Author::kSystem) return;
+    AppendTextOf(*turns[0].message, out);
     if (!conversation.tools.empty()) {
       out->Text("\n\n");
       out->Add(tools_head_);
@@ -92,35 +90,36 @@ class V32Template final : public Template {
     if (can_think_) tokens_.Put(thinks ? kThinkToken : kThinkEndToken, out);
   }
 
-  void AddMessage(const std::vector<Message>& messages, size_t index, bool thinks,
-                  Segments* out) const {
-    const Message& message = messages[index];
-    switch (message.author) {
+  void AddTurn(const std::vector<Turn>& turns, size_t index, bool thinks, Segments* out) const {
+    const Message& message = *turns[index].message;
+    switch (turns[index].author) {
       case Author::kSystem:
       case Author::kReminder:
         return;
       case Author::kUser:
         tokens_.Put(kUserToken, out);
-        out->Text(TextOf(message));
+        AppendTextOf(message, out);
         tokens_.Put(kAssistantToken, out);
         PutThink(thinks, out);
         return;
       case Author::kTool:
-        AddResult(messages, index, thinks, out);
+        AddResult(turns, index, thinks, out);
         return;
       case Author::kAssistant:
-        AddAssistant(message, index > 0 && IsTurnOfUser(messages[index - 1]), thinks, out);
+        AddAssistant(message, index > 0 && IsTurnOfUser(turns[index - 1]), thinks, out);
         return;
     }
   }
 
-  void AddResult(const std::vector<Message>& messages, size_t index, bool thinks,
+  void AddResult(const std::vector<Turn>& turns, size_t index, bool thinks,
                  Segments* out) const {
     const auto is_result = [&](size_t i) {
-      return i < messages.size() && messages[i].author == Author::kTool;
+      return i < turns.size() && turns[i].author == Author::kTool;
     };
     if (index == 0 || !is_result(index - 1)) out->Text("\n\n<function_results>");
-    out->Text("\n<result>" + TextOf(messages[index]) + "</result>");
+    out->Text("\n<result>");
+    AppendTextOf(*turns[index].message, out);
+    out->Text("</result>");
     if (is_result(index + 1)) return;
     out->Text("\n</function_results>\n\n");
     PutThink(thinks, out);
@@ -132,11 +131,11 @@ class V32Template final : public Template {
       PutThink(thinks, out);
     }
     if (thinks) {
-      out->Text(message.reasoning.value_or(""));
+      if (message.reasoning) out->Text(*message.reasoning);
       if (ReasoningOpen(message)) return;
       PutThink(false, out);
     }
-    out->Text(TextOf(message));
+    AppendTextOf(message, out);
     if (!message.calls.empty()) AddDsmlCalls(tokens_, kTags, message.calls, out);
     if (!message.prefix) tokens_.Put(kEosToken, out);
   }
@@ -145,15 +144,15 @@ class V32Template final : public Template {
     return message.prefix && message.parts.empty() && message.calls.empty() && message.reasoning;
   }
 
-  void AddHeader(const Conversation& conversation, const std::vector<Message>& messages,
+  void AddHeader(const Conversation& conversation, const std::vector<Turn>& turns,
                  Rendered* out) const {
-    if (!messages.empty() && messages.back().prefix) {
-      out->start = out->thinking && ReasoningOpen(messages.back())
+    if (!turns.empty() && turns.back().message->prefix) {
+      out->start = out->thinking && ReasoningOpen(*turns.back().message)
                        ? AnswerStart::kReasoningContinued
                        : AnswerStart::kContentContinued;
       return;
     }
-    if (messages.empty() || !IsTurnOfUser(messages.back())) {
+    if (turns.empty() || !IsTurnOfUser(turns.back())) {
       tokens_.Put(kAssistantToken, &out->segments);
       PutThink(out->thinking, &out->segments);
     }

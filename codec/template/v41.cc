@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/stdx/status.h"
 #include "codec/template/control_tokens.h"
 #include "codec/template/dsml.h"
 #include "codec/template/response_format.h"
@@ -91,31 +90,30 @@ class V4Template final : public Template {
 
   bool can_think() const override { return can_think_; }
 
-  absl::StatusOr<Rendered> Render(const Conversation& conversation) const override {
-    WEIR_TRY(RefuseImages(conversation.messages));
-    Rendered out;
-    out.thinking = can_think_ && conversation.thinking.enabled;
-    out.tools = conversation.tools.empty() ? ToolSyntax::kNone : ToolSyntax::kDsml;
-    std::vector<Message> messages = JoinLeadingSystem(conversation);
-    for (size_t i = 1; i < messages.size() && !is_v41(); ++i) {
-      if (messages[i].author == Author::kSystem) messages[i].author = Author::kUser;
+ private:
+  void RenderTurns(const Conversation& conversation, std::vector<Turn> turns,
+                   Rendered* out) const override {
+    out->thinking = can_think_ && conversation.thinking.enabled;
+    out->tools = conversation.tools.empty() ? ToolSyntax::kNone : ToolSyntax::kDsml;
+    Message joined;
+    JoinLeadingSystem(conversation, &turns, &joined);
+    for (size_t i = 1; i < turns.size() && !is_v41(); ++i) {
+      if (turns[i].author == Author::kSystem) turns[i].author = Author::kUser;
     }
-    OrderResults(&messages);
-    Segments* segments = &out.segments;
+    OrderResults(&turns);
+    Segments* segments = &out->segments;
     tokens_.Put(kBosToken, segments);
-    AddPreamble(conversation, messages, out.thinking, segments);
+    AddPreamble(conversation, turns, out->thinking, segments);
     // Reasoning of earlier turns is dropped as the released encoder can: never among tools.
     const ptrdiff_t reasons_after =
-        drops_ && conversation.tools.empty() ? std::max<ptrdiff_t>(LastUser(messages), 0) : 0;
-    for (size_t i = 0; i < messages.size(); ++i) {
-      const bool reasons = out.thinking && static_cast<ptrdiff_t>(i) > reasons_after;
-      AddMessage(messages, i, reasons, segments);
+        drops_ && conversation.tools.empty() ? std::max<ptrdiff_t>(LastUser(turns), 0) : 0;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      const bool reasons = out->thinking && static_cast<ptrdiff_t>(i) > reasons_after;
+      AddTurn(turns, i, reasons, segments);
     }
-    AddHeader(conversation, messages, &out);
-    return out;
+    AddHeader(conversation, turns, out);
   }
 
- private:
   static std::vector<std::string_view> Spellings(TemplateKind kind) {
     std::vector<std::string_view> all = {kBosToken,     kEosToken,      kUserToken, kAssistantToken,
                                          kThinkToken,   kThinkEndToken, kDsmlToken,
@@ -138,13 +136,13 @@ class V4Template final : public Template {
   }
 
   // Everything up to the end of the first system message.
-  void AddPreamble(const Conversation& conversation, const std::vector<Message>& messages,
+  void AddPreamble(const Conversation& conversation, const std::vector<Turn>& turns,
                    bool thinking, Segments* out) const {
-    const bool system = !messages.empty() && messages[0].author == Author::kSystem;
+    const bool system = !turns.empty() && turns[0].author == Author::kSystem;
     if (is_v41() && (system || thinking)) tokens_.Put(kSystemToken, out);
     if (thinking) AddEffort(conversation.thinking, out);
     if (!system) return;
-    out->Text(TextOf(messages[0]));
+    AppendTextOf(*turns[0].message, out);
     if (!conversation.tools.empty()) {
       out->Text("\n\n");
       out->Add(tools_head_);
@@ -154,29 +152,29 @@ class V4Template final : public Template {
     out->Text(ResponseFormatOf(conversation.constraint));
   }
 
-  void AddMessage(const std::vector<Message>& messages, size_t index, bool reasons,
-                  Segments* out) const {
-    const Message& message = messages[index];
-    switch (message.author) {
+  void AddTurn(const std::vector<Turn>& turns, size_t index, bool reasons, Segments* out) const {
+    const Author author = turns[index].author;
+    const Message& message = *turns[index].message;
+    switch (author) {
       case Author::kSystem:
         if (index == 0) return;  // part of the preamble
         tokens_.Put(kSystemToken, out);
-        out->Text(TextOf(message));
+        AppendTextOf(message, out);
         return;
       case Author::kReminder:
         tokens_.Put(kReminderToken, out);
-        out->Text(TextOf(message));
+        AppendTextOf(message, out);
         return;
       case Author::kUser:
       case Author::kTool:
-        if (index > 0 && IsTurnOfUser(messages[index - 1])) {
+        if (index > 0 && IsTurnOfUser(turns[index - 1])) {
           out->Text("\n\n");
         } else {
           tokens_.Put(kUserToken, out);
         }
-        if (message.author == Author::kTool) out->Text("<tool_result>");
-        out->Text(TextOf(message));
-        if (message.author == Author::kTool) out->Text("</tool_result>");
+        if (author == Author::kTool) out->Text("<tool_result>");
+        AppendTextOf(message, out);
+        if (author == Author::kTool) out->Text("</tool_result>");
         return;
       case Author::kAssistant:
         AddAssistant(message, reasons, out);
@@ -190,22 +188,22 @@ class V4Template final : public Template {
                                 message.calls.empty() && reasons;
     if (reasons) {
       tokens_.Put(kThinkToken, out);
-      out->Text(message.reasoning.value_or(""));
+      if (message.reasoning) out->Text(*message.reasoning);
     }
     if (reasoning_open) return;
     if (can_think_) tokens_.Put(kThinkEndToken, out);
-    out->Text(TextOf(message));
+    AppendTextOf(message, out);
     if (!message.calls.empty()) AddDsmlCalls(tokens_, tags_, message.calls, out);
     if (!message.prefix) tokens_.Put(kEosToken, out);
   }
 
   // The head of the answer, unless a prefix is being continued.
-  void AddHeader(const Conversation& conversation, const std::vector<Message>& messages,
+  void AddHeader(const Conversation& conversation, const std::vector<Turn>& turns,
                  Rendered* out) const {
-    if (!messages.empty() && messages.back().prefix) {
-      const Message& last = messages.back();
+    if (!turns.empty() && turns.back().message->prefix) {
+      const Message& last = *turns.back().message;
       const bool reasoning =
-          out->thinking && messages.size() > 1 && last.parts.empty() && last.reasoning;
+          out->thinking && turns.size() > 1 && last.parts.empty() && last.reasoning;
       out->start = reasoning ? AnswerStart::kReasoningContinued : AnswerStart::kContentContinued;
       return;
     }
