@@ -230,6 +230,7 @@ TEST_P(RowInvariance, MixturesInAnyOrder) {
           TokenId& wrong = group.tokens[right];
           wrong = (wrong + 1) % static_cast<TokenId>(loaded_->info().vocab);
         }
+        group.right = right;
         done[slot] += right;
         groups.push_back(std::move(group));
       }
@@ -239,6 +240,23 @@ TEST_P(RowInvariance, MixturesInAnyOrder) {
     ExpectSame(rig, under_test, "trial " + std::to_string(trial));
   }
   EXPECT_GT(compared_, 0);
+}
+
+// A sequence of any tokens, where the draft that is not its own happens to be the model's choice.
+TEST_P(RowInvariance, WhatFollowsAWrongDraftIsNoResult) {
+  RowRig rig(loaded_, length_, 21);
+  for (const int slot : {1, 2}) {
+    rig.SetTailStart(slot, tail_start_);
+    rig.Run({Chunk(slot, 1, 0, prompt_)});
+  }
+  rig.Run({{1, RowKind::kVerify, prompt_, Rows(1, prompt_, 1)}});
+  const TokenId chosen = rig.results(1).at(prompt_).token;
+  tokens_[1][prompt_ + 1] = (chosen + 1) % static_cast<TokenId>(loaded_->info().vocab);
+  rig.Run({{2, RowKind::kVerify, prompt_, {tokens_[1][prompt_], chosen}, false, 1}});
+  EXPECT_EQ(rig.results(2).rbegin()->first, prompt_);
+  rig.Run({{2, RowKind::kVerify, prompt_ + 1, Rows(1, prompt_ + 1, 1)}});
+  rig.Run({{1, RowKind::kVerify, prompt_ + 1, Rows(1, prompt_ + 1, 1)}});
+  EXPECT_EQ(rig.results(2), rig.results(1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, ::testing::ValuesIn(kSubjects),
