@@ -19,22 +19,23 @@ float InverseRoot(double x) { return static_cast<float>(1.0 / std::sqrt(x)); }
 
 }  // namespace
 
-V41Pass::V41Pass(const V41Setting& setting, const KvStores& kv, kernels::Stream* stream, EpComm* ep,
-                 DeviceArena* arena)
+V41Pass::V41Pass(const V41Setting& setting, const PassContext& context)
     : setting_(setting),
       config_(setting.config),
-      ops_(setting.backend.ops()),
-      kv_(kv),
-      stream_(*stream),
-      ep_(*ep) {
-  TakeBuffers(arena);
+      ops_(context.backend.ops()),
+      kv_(context.kv),
+      stream_(context.stream),
+      ep_(context.ep),
+      tap_(context.tap) {
+  TakeBuffers(context);
   PlaceStores();
 }
 
-void V41Pass::TakeBuffers(DeviceArena* arena) {
+void V41Pass::TakeBuffers(const PassContext& context) {
+  DeviceArena* arena = &context.arena;
   const DeepseekV41Config& c = config_;
-  const int64_t rows = setting_.rows_max;
-  const int64_t lanes = setting_.backend.lanes();
+  const int64_t rows = context.rows_max;
+  const int64_t lanes = context.backend.lanes();
   const int64_t entries = rows * c.experts_per_token;
   for (int i : {0, 1}) {
     streams_[i] = arena->Floats(rows, c.streams, c.hidden);
@@ -77,9 +78,9 @@ void V41Pass::TakeBuffers(DeviceArena* arena) {
   expert_weight_ = arena->Floats(rows, c.experts_per_token);
   expert_hidden_ = arena->Floats(2, entries, c.expert_width);
   expert_out_ = arena->Floats(entries, c.hidden);
-  sampled_streams_ = arena->Floats(setting_.samples_max, c.streams, c.hidden);
-  sampled_pre_ = arena->Floats(setting_.samples_max, c.streams);
-  sampled_ = arena->Floats(setting_.samples_max, c.hidden);
+  sampled_streams_ = arena->Floats(context.samples_max, c.streams, c.hidden);
+  sampled_pre_ = arena->Floats(context.samples_max, c.streams);
+  sampled_ = arena->Floats(context.samples_max, c.hidden);
 }
 
 void V41Pass::PlaceStores() {
@@ -317,7 +318,7 @@ void V41Pass::Logits(const Tensor& logits) {
                 {count, c.streams, c.hidden, sampled_streams_, sampled_pre_, sampled_});
   Norm(sampled_, setting_.weights.final_norm, c.hidden, count);
   ops_.Linear(stream_, {count, sampled_, setting_.weights.head, logits, true});
-  if (setting_.tap) setting_.tap("logits", -1, stream_, logits, count);
+  if (tap_) tap_("logits", -1, stream_, logits, count);
 }
 
 void V41Pass::Mix(const V41Mix& mix, const Tensor& pre) {

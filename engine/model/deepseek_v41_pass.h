@@ -1,43 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// V41Pass: the forward computation of V4.1 as a list of operations, one pass of rows at a time, with
-// the buffers it needs. Owned by one model and used on its step thread; weights, stores and inputs
-// outlive it. Calls enqueue work and do not block; buffers are taken at creation, and the arena's
-// status tells whether there was memory.
+// V41Pass: the forward computation of V4.1 as a list of operations, one pass of rows at a time: the
+// encoder over all rows, the decoder over the tail. Owned by one model and used on its step thread;
+// weights and stores outlive it. Calls enqueue work and do not block.
 #pragma once
 
 #include <vector>
 
-#include "engine/ep/ep_comm.h"
 #include "engine/model/deepseek_v41_stores.h"
 #include "engine/model/deepseek_v41_weights.h"
-#include "engine/model/kv_stores.h"
-#include "engine/model/step_inputs.h"
-#include "engine/model/text_model_options.h"
+#include "engine/model/step_runner.h"
 #include "kernels/op/ops.h"
 
 namespace weir::engine {
 
-// What a pass works on; all of it outlives the pass.
+// What of the checkpoint a pass works on; all of it outlives the pass.
 struct V41Setting {
   const DeepseekV41Config& config;
   const V41Stores& stores;
   const DeepseekV41Weights& weights;
-  const TensorTap& tap;
-  kernels::Backend& backend;
   int32_t pad = 0;  // compressed id of Engram's pad token
-  int rows_max = 0;
-  int samples_max = 0;
 };
 
-class V41Pass {
+class V41Pass final : public ForwardPass {
  public:
-  V41Pass(const V41Setting& setting, const KvStores& kv, kernels::Stream* stream, EpComm* ep,
-          DeviceArena* arena);
+  V41Pass(const V41Setting& setting, const PassContext& context);
 
-  // Runs all layers over the pass's rows: the encoder over each, the decoder over the tail. Puts the
-  // logits of the sampled rows into `logits`.
-  void Run(const StepInputs& inputs, const kernels::Tensor& logits);
+  void Run(const StepInputs& inputs, const kernels::Tensor& logits) override;
 
  private:
   // Where a layer finds its stores; constant.
@@ -48,7 +37,7 @@ class V41Pass {
     int window_layer = 0;
   };
 
-  void TakeBuffers(DeviceArena* arena);
+  void TakeBuffers(const PassContext& context);
   void PlaceStores();
   void EnterDecoder();
   void Layer(int l);
@@ -66,7 +55,7 @@ class V41Pass {
   void Linear(const kernels::Tensor& x, const kernels::Matrix& weight, const kernels::Tensor& out);
   void Rotate(const kernels::Tensor& x, int heads, int width, bool inverse);
   void Tap(std::string_view what, int l, const kernels::Tensor& tensor) {
-    if (setting_.tap) setting_.tap(what, l, stream_, tensor, rows_->count);
+    if (tap_) tap_(what, l, stream_, tensor, rows_->count);
   }
 
   const V41Setting setting_;
@@ -75,6 +64,7 @@ class V41Pass {
   const KvStores& kv_;
   kernels::Stream& stream_;
   EpComm& ep_;
+  const TensorTap& tap_;
   std::vector<LayerStores> layer_stores_;
 
   // Buffers. Two of those that a pass narrows from all rows to its tail.

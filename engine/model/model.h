@@ -60,9 +60,9 @@ struct LoadOptions {
   std::string numerics = "native";  // fp32 | native | vendor
   std::string backend;              // cpu | ref; empty: cpu where it has the numerics
   bool deterministic = true;
-  uint32_t block_tokens = 0;  // stand-in models only; 0 = the checkpoint's
-  uint32_t threads = 0;       // 0 = all cores
-  uint32_t step_delay_us = 0;  // stand-in models only: how long a step pretends to take
+  uint32_t block_tokens = 0;        // 0: the family's
+  uint32_t threads = 0;             // 0: all cores
+  uint32_t step_delay_us = 0;       // stand-in models only: how long a step pretends to take
 };
 
 }  // namespace weir::engine
