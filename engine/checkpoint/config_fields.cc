@@ -9,9 +9,27 @@ namespace {
 
 namespace dom = simdjson::dom;
 
+// In all layers together: six tensors each must stay below what a checkpoint may hold.
+constexpr int64_t kExpertsMax = int64_t{1} << 17;
+
 absl::Status Bad(std::string_view field, std::string_view what) {
   return Error(Reason::kBadField,
                absl::StrCat("config.json: ", AbslView(field), " ", AbslView(what)), field);
+}
+
+// `rope_scaling`, absent where it is null.
+std::optional<YarnConfig> ReadYarn(ConfigFields* in) {
+  if (!in->Has("rope_scaling")) return std::nullopt;
+  ConfigFields yarn = in->Object("rope_scaling");
+  yarn.Expect(yarn.Has("rope_type") ? "rope_type" : "type", "yarn");
+  YarnConfig y;
+  y.factor = yarn.Number("factor", 1, 1e6);
+  y.original_positions = yarn.Number("original_max_position_embeddings", 1, 1e9);
+  y.beta_fast = yarn.NumberOr("beta_fast", 1e-6, 1e6, y.beta_fast);
+  y.beta_slow = yarn.NumberOr("beta_slow", 1e-6, 1e6, y.beta_slow);
+  y.mscale_all_dim = yarn.NumberOr("mscale_all_dim", 0, 1e3, 0);
+  if (yarn.ok() && y.beta_slow >= y.beta_fast) yarn.Fail("beta_slow", "is not below beta_fast");
+  return y;
 }
 
 }  // namespace
@@ -163,18 +181,50 @@ absl::StatusOr<dom::element> ParseConfigObject(dom::parser* parser, std::string_
   return root;
 }
 
-std::optional<YarnConfig> ReadYarn(ConfigFields* in) {
-  if (!in->Has("rope_scaling")) return std::nullopt;
-  ConfigFields yarn = in->Object("rope_scaling");
-  yarn.Expect(yarn.Has("rope_type") ? "rope_type" : "type", "yarn");
-  YarnConfig y;
-  y.factor = yarn.Number("factor", 1, 1e6);
-  y.original_positions = yarn.Number("original_max_position_embeddings", 1, 1e9);
-  y.beta_fast = yarn.NumberOr("beta_fast", 1e-6, 1e6, y.beta_fast);
-  y.beta_slow = yarn.NumberOr("beta_slow", 1e-6, 1e6, y.beta_slow);
-  y.mscale_all_dim = yarn.NumberOr("mscale_all_dim", 0, 1e3, 0);
-  if (yarn.ok() && y.beta_slow >= y.beta_fast) yarn.Fail("beta_slow", "is not below beta_fast");
-  return y;
+void ReadTextShape(ConfigFields* in, TextShape* c) {
+  c->vocab = in->Integer("vocab_size", 2, 1 << 24);
+  c->hidden = in->Integer("hidden_size", 1, kSizeMax);
+  c->layers = in->Integer("num_hidden_layers", 1, kLayersMax);
+  c->norm_epsilon = in->Number("rms_norm_eps", 0, 1);
+  c->positions_max = in->Integer("max_position_embeddings", 1, 1 << 28);
+  c->rope_theta = in->Number("rope_theta", 1.001, 1e12);
+  c->yarn = ReadYarn(in);
+  in->ExpectIfPresent("hidden_act", "silu");
+  in->ExpectFalse("tie_word_embeddings");
+  in->ExpectFalse("attention_bias");
+}
+
+void ReadRoutedExperts(ConfigFields* in, TextShape* c) {
+  c->experts = in->Integer("n_routed_experts", 1, 1024);
+  c->experts_per_token = in->Integer("num_experts_per_tok", 1, 64);
+  c->expert_width = in->Integer("moe_intermediate_size", 1, kSizeMax);
+  c->routed_scale = in->Number("routed_scaling_factor", 0, 1e6);
+  if (!in->ok()) return;
+  if (int64_t{c->layers} * c->experts > kExpertsMax) {
+    in->Fail("n_routed_experts", "asks for more experts than a checkpoint may hold");
+  } else if (c->experts_per_token > c->experts) {
+    in->Fail("num_experts_per_tok", "exceeds n_routed_experts");
+  }
+}
+
+void ReadIndex(ConfigFields* in, TextShape* c) {
+  c->index_heads = in->Integer("index_n_heads", 1, kHeadsMax);
+  c->index_dim = in->Integer("index_head_dim", 1, kHeadDimMax);
+  c->index_topk = in->Integer("index_topk", 1, kSizeMax);
+}
+
+void ReadFp8Blocks(ConfigFields* in, TextShape* c) {
+  in->Expect("quant_method", "fp8");
+  in->ExpectIfPresent("fmt", "e4m3");
+  in->ExpectIfPresent("activation_scheme", "dynamic");
+  const std::vector<int64_t> block = in->Integers("weight_block_size", 1, kSizeMax, 2);
+  if (!in->ok()) return;
+  if (block.size() != 2) {
+    in->Fail("weight_block_size", "must be two positive integers");
+    return;
+  }
+  c->block_rows = static_cast<int>(block[0]);
+  c->block_cols = static_cast<int>(block[1]);
 }
 
 }  // namespace weir::engine

@@ -9,7 +9,6 @@
 #include <simdjson.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +20,9 @@
 namespace weir::engine {
 
 inline constexpr int64_t kSizeMax = int64_t{1} << 20;  // of one dimension of a model
-// In all layers together: six tensors each must stay below what a checkpoint may hold.
-inline constexpr int64_t kExpertsMax = int64_t{1} << 17;
+inline constexpr int64_t kHeadsMax = 4096;
+inline constexpr int64_t kHeadDimMax = 4096;
+inline constexpr int64_t kLayersMax = 1024;
 
 class ConfigFields {
  public:
@@ -63,7 +63,12 @@ class ConfigFields {
 absl::StatusOr<simdjson::dom::element> ParseConfigObject(simdjson::dom::parser* parser,
                                                          std::string_view json);
 
-// `rope_scaling` of `*in`, absent where it is null.
-std::optional<YarnConfig> ReadYarn(ConfigFields* in);
+// What every family reads alike. ReadTextShape: sizes, norms, rotation. ReadRoutedExperts: of
+// `layers`, which are read before. ReadIndex: the heads that select what attention reads.
+void ReadTextShape(ConfigFields* in, TextShape* shape);
+void ReadRoutedExperts(ConfigFields* in, TextShape* shape);
+void ReadIndex(ConfigFields* in, TextShape* shape);
+// Of the object `quantization_config`.
+void ReadFp8Blocks(ConfigFields* in, TextShape* shape);
 
 }  // namespace weir::engine

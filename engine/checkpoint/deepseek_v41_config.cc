@@ -108,7 +108,7 @@ void ReadEngram(ConfigFields* in, DeepseekV41Config* c) {
   e.rows = in->Integers("engram_num_embeddings", 1, kRowsMax, 16);
   e.orders = in->Integer("engram_max_ngram_size", 2, 8) - 1;
   e.heads = in->Integer("engram_n_heads", 1, 32);
-  e.head_dim = in->Integer("engram_head_dim", 1, 4096);
+  e.head_dim = in->Integer("engram_head_dim", 1, kHeadDimMax);
   e.pad_token = in->Integer("engram_pad_token_id", 0, c->vocab - 1);
   e.compressed_vocab = in->Integer("engram_compressed_vocab_size", 1, c->vocab);
   const int from = in->Integer("engram_vocab_size", 1, 1 << 30);
@@ -142,7 +142,7 @@ void ReadVision(ConfigFields* in, DeepseekV41Config* c) {
   in->Expect("model_type", "deepseek_v41_vision");
   v.layers = in->Integer("num_hidden_layers", 1, kLayersMax);
   v.hidden = in->Integer("hidden_size", 1, kSizeMax);
-  v.heads = in->Integer("num_attention_heads", 1, 4096);
+  v.heads = in->Integer("num_attention_heads", 1, kHeadsMax);
   v.width = in->Integer("intermediate_size", 1, kSizeMax);
   v.patch = in->Integer("patch_size", 1, 256);
   v.rope_theta = in->Number("rope_theta", 1.001, 1e12);

@@ -12,20 +12,16 @@ namespace {
 constexpr int kRatioMax = 4096;
 
 void ReadAttention(ConfigFields* in, DeepseekV4Shape* c) {
-  c->heads = in->Integer("num_attention_heads", 1, 4096);
+  c->heads = in->Integer("num_attention_heads", 1, kHeadsMax);
   in->Integer("num_key_value_heads", 1, 1);
-  c->head_dim = in->Integer("head_dim", 1, 4096);
-  c->rope_dim = in->Integer("qk_rope_head_dim", 2, 4096);
+  c->head_dim = in->Integer("head_dim", 1, kHeadDimMax);
+  c->rope_dim = in->Integer("qk_rope_head_dim", 2, kHeadDimMax);
   c->q_rank = in->Integer("q_lora_rank", 1, kSizeMax);
   c->o_rank = in->Integer("o_lora_rank", 1, kSizeMax);
-  c->o_groups = in->Integer("o_groups", 1, 4096);
+  c->o_groups = in->Integer("o_groups", 1, kHeadsMax);
   c->window = in->Integer("sliding_window", 1, kSizeMax);
-  c->index_heads = in->Integer("index_n_heads", 1, 4096);
-  c->index_dim = in->Integer("index_head_dim", 1, 4096);
-  c->index_topk = in->Integer("index_topk", 1, kSizeMax);
-  c->rope_theta = in->Number("rope_theta", 1.001, 1e12);
+  ReadIndex(in, c);
   c->compress_rope_theta = in->Number("compress_rope_theta", 1.001, 1e12);
-  c->yarn = ReadYarn(in);
   if (!in->ok()) return;
   RequireMultiple(in, "head_dim", c->head_dim, kScaleGroup);
   RequireMultiple(in, "index_head_dim", c->index_dim, kScaleGroup);
@@ -36,23 +32,13 @@ void ReadAttention(ConfigFields* in, DeepseekV4Shape* c) {
 }
 
 void ReadExperts(ConfigFields* in, DeepseekV4Shape* c) {
-  c->experts = in->Integer("n_routed_experts", 1, 1024);
+  ReadRoutedExperts(in, c);
   in->Integer("n_shared_experts", 1, 1);
-  c->experts_per_token = in->Integer("num_experts_per_tok", 1, 64);
-  c->expert_width = in->Integer("moe_intermediate_size", 1, kSizeMax);
-  c->routed_scale = in->Number("routed_scaling_factor", 0, 1e6);
   c->swiglu_limit = in->Number("swiglu_limit", 1e-3, 1e6);
   in->Expect("scoring_func", "sqrtsoftplus");
   in->Expect("topk_method", "noaux_tc");
   if (!in->Flag("norm_topk_prob", true)) in->Fail("norm_topk_prob", "is false");
-  if (!in->ok()) return;
-  RequireMultiple(in, "moe_intermediate_size", c->expert_width, kScaleGroup);
-  if (int64_t{c->layers} * c->experts > kExpertsMax) {
-    in->Fail("n_routed_experts", "asks for more experts than a checkpoint may hold");
-  }
-  if (c->experts_per_token > c->experts) {
-    in->Fail("num_experts_per_tok", "exceeds n_routed_experts");
-  }
+  if (in->ok()) RequireMultiple(in, "moe_intermediate_size", c->expert_width, kScaleGroup);
 }
 
 }  // namespace
@@ -62,14 +48,7 @@ void RequireMultiple(ConfigFields* in, const char* field, int value, int of) {
 }
 
 void ReadV4Shape(ConfigFields* in, DeepseekV4Shape* c) {
-  c->vocab = in->Integer("vocab_size", 2, 1 << 24);
-  c->hidden = in->Integer("hidden_size", 1, kSizeMax);
-  c->layers = in->Integer("num_hidden_layers", 1, kLayersMax);
-  c->norm_epsilon = in->Number("rms_norm_eps", 0, 1);
-  c->positions_max = in->Integer("max_position_embeddings", 1, 1 << 28);
-  in->ExpectIfPresent("hidden_act", "silu");
-  in->ExpectFalse("tie_word_embeddings");
-  in->ExpectFalse("attention_bias");
+  ReadTextShape(in, c);
   c->streams = in->Integer("hc_mult", 2, 8);
   c->sinkhorn_iterations = in->Integer("hc_sinkhorn_iters", 1, 1000);
   c->hc_epsilon = in->Number("hc_eps", 0, 1);
@@ -94,18 +73,8 @@ void ReadV4Ratios(ConfigFields* in, int stages, int ratio_max, DeepseekV4Shape* 
 }
 
 void ReadV4Quantisation(ConfigFields* in, DeepseekV4Shape* c) {
-  in->Expect("quant_method", "fp8");
-  in->ExpectIfPresent("fmt", "e4m3");
-  in->ExpectIfPresent("activation_scheme", "dynamic");
+  ReadFp8Blocks(in, c);
   in->Expect("scale_fmt", "ue8m0");
-  const std::vector<int64_t> block = in->Integers("weight_block_size", 1, kSizeMax, 2);
-  if (!in->ok()) return;
-  if (block.size() != 2) {
-    in->Fail("weight_block_size", "must be two positive integers");
-    return;
-  }
-  c->block_rows = static_cast<int>(block[0]);
-  c->block_cols = static_cast<int>(block[1]);
 }
 
 absl::StatusOr<DeepseekV4Config> ParseDeepseekV4Config(std::string_view json) {

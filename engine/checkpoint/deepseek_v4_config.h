@@ -4,11 +4,9 @@
 // errors are kBadField and name the field.
 #pragma once
 
-#include <optional>
 #include <string_view>
 #include <vector>
 
-#include "base/stdx/ids.h"
 #include "base/stdx/status.h"
 #include "engine/checkpoint/model_config.h"
 
@@ -16,10 +14,7 @@ namespace weir::engine {
 
 // What V4 and V4.1 share: parallel residual streams, one latent KV head, a sliding window in every
 // layer and compressed rows beside it, FP4 experts.
-struct DeepseekV4Shape {
-  int vocab = 0;
-  int hidden = 0;
-  int layers = 0;
+struct DeepseekV4Shape : TextShape {  // rope_theta: layers of ratio 0 and the drafter, without YaRN
   int heads = 0;
   int head_dim = 0;
   int rope_dim = 0;  // the last dims of a head, and of an index head
@@ -27,30 +22,13 @@ struct DeepseekV4Shape {
   int o_rank = 0;  // of each output group
   int o_groups = 0;
   int window = 0;
-  double norm_epsilon = 0;
-  int positions_max = 0;
-  double rope_theta = 0;           // layers of ratio 0 and the drafter, without YaRN
   double compress_rope_theta = 0;  // all others, with YaRN
-  std::optional<YarnConfig> yarn;
-
   std::vector<int> ratios;  // of each layer, then of each draft stage: tokens per compressed row
-  int index_heads = 0;
-  int index_dim = 0;
-  int index_topk = 0;
-
-  int experts = 0;
-  int experts_per_token = 0;
-  int expert_width = 0;
-  double routed_scale = 1;
   double swiglu_limit = 0;
 
   int streams = 0;  // hc_mult
   int sinkhorn_iterations = 0;
   double hc_epsilon = 0;
-
-  int block_rows = 0;  // weight_block_size; 0 where no weight is quantised
-  int block_cols = 0;
-  std::vector<TokenId> stop_tokens;  // eos_token_id
 
   // Numbers that one residual site mixes with: pre and post of each stream and their matrix.
   int mix_width() const { return streams * (streams + 2); }

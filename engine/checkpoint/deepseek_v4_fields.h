@@ -9,7 +9,6 @@
 
 namespace weir::engine {
 
-inline constexpr int64_t kLayersMax = 1024;
 // Values that share one scale, of FP8 rows and FP4 rows along their width.
 inline constexpr int kScaleGroup = 32;
 

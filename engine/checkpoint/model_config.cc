@@ -7,26 +7,17 @@ namespace weir::engine {
 namespace {
 
 void ReadShape(ConfigFields* in, DeepseekV3Config* c) {
-  c->vocab = in->Integer("vocab_size", 2, 1 << 24);
-  c->hidden = in->Integer("hidden_size", 1, kSizeMax);
-  c->layers = in->Integer("num_hidden_layers", 1, 1024);
+  ReadTextShape(in, c);
   c->dense_layers = in->Integer("first_k_dense_replace", 0, c->layers);
   c->dense_width = in->Integer("intermediate_size", 1, kSizeMax);
-  c->expert_width = in->Integer("moe_intermediate_size", 1, kSizeMax);
-  c->heads = in->Integer("num_attention_heads", 1, 4096);
+  c->heads = in->Integer("num_attention_heads", 1, kHeadsMax);
   c->q_rank = in->IntegerOr("q_lora_rank", 1, kSizeMax, 0);
   c->kv_rank = in->Integer("kv_lora_rank", 1, 4096);
-  c->nope_dim = in->Integer("qk_nope_head_dim", 1, 4096);
-  c->rope_dim = in->Integer("qk_rope_head_dim", 2, 4096);
-  c->value_dim = in->Integer("v_head_dim", 1, 4096);
-  c->positions_max = in->Integer("max_position_embeddings", 1, 1 << 28);
+  c->nope_dim = in->Integer("qk_nope_head_dim", 1, kHeadDimMax);
+  c->rope_dim = in->Integer("qk_rope_head_dim", 2, kHeadDimMax);
+  c->value_dim = in->Integer("v_head_dim", 1, kHeadDimMax);
   c->draft_layers = in->IntegerOr("num_nextn_predict_layers", 0, 16, 0);
-  c->norm_epsilon = in->Number("rms_norm_eps", 0, 1);
-  c->rope_theta = in->Number("rope_theta", 1.001, 1e12);
   if (c->rope_dim % 2 != 0) in->Fail("qk_rope_head_dim", "is odd");
-  in->Expect("hidden_act", "silu");
-  in->ExpectFalse("tie_word_embeddings");
-  in->ExpectFalse("attention_bias");
 }
 
 void ReadRouterKind(ConfigFields* in, bool v2, DeepseekV3Config* c) {
@@ -47,36 +38,19 @@ void ReadRouterKind(ConfigFields* in, bool v2, DeepseekV3Config* c) {
 
 void ReadRouter(ConfigFields* in, bool v2, DeepseekV3Config* c) {
   if (c->dense_layers == c->layers) return;
-  c->experts = in->Integer("n_routed_experts", 1, 1024);
+  ReadRoutedExperts(in, c);
   c->shared_experts = in->IntegerOr("n_shared_experts", 0, 64, 0);
-  c->experts_per_token = in->Integer("num_experts_per_tok", 1, 64);
   c->groups = in->Integer("n_group", 1, 1024);
   c->groups_kept = in->Integer("topk_group", 1, c->groups == 0 ? 1 : c->groups);
   c->normalise = in->Flag("norm_topk_prob", true);
-  c->routed_scale = in->Number("routed_scaling_factor", 0, 1e6);
   ReadRouterKind(in, v2, c);
   in->IntegerOr("moe_layer_freq", 1, 1, 1);
   if (!in->ok()) return;
-  if (int64_t{c->layers} * c->experts > kExpertsMax) {
-    in->Fail("n_routed_experts", "asks for more experts than a checkpoint may hold");
-  } else if (c->experts % c->groups != 0) {
+  if (c->experts % c->groups != 0) {
     in->Fail("n_group", "does not divide n_routed_experts");
   } else if (c->experts_per_token > c->experts / c->groups * c->groups_kept) {
     in->Fail("num_experts_per_tok", "exceeds the experts of topk_group groups");
   }
-}
-
-void ReadQuantisation(ConfigFields* in, DeepseekV3Config* c) {
-  in->Expect("quant_method", "fp8");
-  in->ExpectIfPresent("fmt", "e4m3");
-  const std::vector<int64_t> block = in->Integers("weight_block_size", 1, kSizeMax, 2);
-  if (!in->ok()) return;
-  if (block.size() != 2) {
-    in->Fail("weight_block_size", "must be two positive integers");
-    return;
-  }
-  c->block_rows = static_cast<int>(block[0]);
-  c->block_cols = static_cast<int>(block[1]);
 }
 
 absl::StatusOr<DeepseekV3Config> Parse(std::string_view json, bool v3_only) {
@@ -93,16 +67,13 @@ absl::StatusOr<DeepseekV3Config> Parse(std::string_view json, bool v3_only) {
   ReadShape(&in, &config);
   ReadRouter(&in, /*v2=*/type == "deepseek_v2", &config);
   if (type == "deepseek_v32") {
-    config.index_heads = in.Integer("index_n_heads", 1, 4096);
-    config.index_dim = in.Integer("index_head_dim", 1, 4096);
-    config.index_topk = in.Integer("index_topk", 1, kSizeMax);
+    ReadIndex(&in, &config);
     if (config.rope_dim > config.index_dim) in.Fail("index_head_dim", "is below qk_rope_head_dim");
     if (config.q_rank == 0) in.Fail("q_lora_rank", "is missing, which the index reads");
   }
-  config.yarn = ReadYarn(&in);
   if (in.Has("quantization_config")) {
     ConfigFields quantisation = in.Object("quantization_config");
-    ReadQuantisation(&quantisation, &config);
+    ReadFp8Blocks(&quantisation, &config);
   }
   config.stop_tokens = in.Tokens("eos_token_id", config.vocab);
   WEIR_TRY(status);

@@ -24,6 +24,30 @@ struct YarnConfig {
   double mscale_all_dim = 0;
 };
 
+// What every family says of itself.
+struct TextShape {
+  int vocab = 0;
+  int hidden = 0;
+  int layers = 0;
+  double norm_epsilon = 0;
+  int positions_max = 0;
+  double rope_theta = 0;
+  std::optional<YarnConfig> yarn;
+
+  int experts = 0;  // n_routed_experts
+  int experts_per_token = 0;
+  int expert_width = 0;  // moe_intermediate_size
+  double routed_scale = 1;
+
+  int index_heads = 0;  // 0: attention reads every token
+  int index_dim = 0;
+  int index_topk = 0;
+
+  int block_rows = 0;  // weight_block_size; 0 where no weight is quantised
+  int block_cols = 0;
+  std::vector<TokenId> stop_tokens;  // eos_token_id
+};
+
 enum class RouterKind : uint8_t {
   kSigmoidBias = 0,    // V3, V3.2: groups by the sum of their two best
   kSoftmaxGreedy = 1,  // V2-Lite
@@ -32,38 +56,21 @@ enum class RouterKind : uint8_t {
 
 // DeepSeek V2, V3, R1 and V3.2: latent attention, a router with groups, shared experts, and in V3.2
 // an index that selects which tokens attention reads.
-struct DeepseekV3Config {
-  int vocab = 0;
-  int hidden = 0;
-  int layers = 0;
+struct DeepseekV3Config : TextShape {
   int dense_layers = 0;  // first_k_dense_replace
   int dense_width = 0;   // intermediate_size
-  int expert_width = 0;  // moe_intermediate_size
   int heads = 0;
   int q_rank = 0;     // q_lora_rank; 0 = queries are projected directly
   int kv_rank = 0;    // kv_lora_rank
   int nope_dim = 0;   // qk_nope_head_dim
   int rope_dim = 0;   // qk_rope_head_dim
   int value_dim = 0;  // v_head_dim
-  int experts = 0;    // n_routed_experts
   int shared_experts = 0;
-  int experts_per_token = 0;
   RouterKind router = RouterKind::kSigmoidBias;
   int groups = 1;
   int groups_kept = 1;
   bool normalise = true;  // norm_topk_prob
-  double routed_scale = 1;
-  double norm_epsilon = 0;
-  int index_heads = 0;  // 0: attention reads every token
-  int index_dim = 0;
-  int index_topk = 0;
-  int draft_layers = 0;  // num_nextn_predict_layers, which releases may leave out
-  int positions_max = 0;
-  double rope_theta = 0;
-  std::optional<YarnConfig> yarn;
-  int block_rows = 0;  // weight_block_size; 0 where no weight is quantised
-  int block_cols = 0;
-  std::vector<TokenId> stop_tokens;  // eos_token_id
+  int draft_layers = 0;   // num_nextn_predict_layers, which releases may leave out
 };
 
 // Accepts "deepseek_v3" alone, the one of these that models run.

@@ -13,20 +13,27 @@ namespace {
 constexpr int64_t kBf16 = 2;
 constexpr int64_t kF32 = 4;
 
-void AddParts(ModelFacts* facts, int experts, int experts_per_token) {
-  for (const ExpectedTensor& tensor : facts->tensors) {
-    PartFacts& part = facts->parts[static_cast<size_t>(tensor.part)];
+// Everything but KV, states and roles.
+ModelFacts FactsOf(const TextShape& c, std::vector<ExpectedTensor> tensors) {
+  ModelFacts facts;
+  facts.vocab = c.vocab;
+  facts.layers = c.layers;
+  facts.positions_max = c.positions_max;
+  facts.tensors = std::move(tensors);
+  for (const ExpectedTensor& tensor : facts.tensors) {
+    PartFacts& part = facts.parts[static_cast<size_t>(tensor.part)];
     part.tensors += tensor.stored_tensors();
     part.parameters += tensor.values();
     part.bytes += tensor.bytes();
   }
-  double active = static_cast<double>(facts->BackboneParameters());
-  active -= static_cast<double>(facts->part(ModelPart::kEmbedding).parameters) / 2;
-  if (experts > 0) {
-    active -= static_cast<double>(facts->part(ModelPart::kExperts).parameters) *
-              (experts - experts_per_token) / experts;
+  double active = static_cast<double>(facts.BackboneParameters());
+  active -= static_cast<double>(facts.part(ModelPart::kEmbedding).parameters) / 2;
+  if (c.experts > 0) {
+    active -= static_cast<double>(facts.part(ModelPart::kExperts).parameters) *
+              (c.experts - c.experts_per_token) / c.experts;
   }
-  facts->active_parameters = active;
+  facts.active_parameters = active;
+  return facts;
 }
 
 // Drafting is the decode role's, and prefill leaves it the rows to start from.
@@ -42,14 +49,24 @@ void AddRoles(ModelFacts* facts, int64_t state, int64_t draft_state) {
   if (vision > 0) facts->roles.push_back({"vision", vision, 0, 0, false});
 }
 
+// Bytes of a sequence's state, of the model's layers and the drafter's.
+struct WindowedState {
+  int64_t windows = 0;
+  int64_t carry = 0;    // rows of groups that are not full
+  int64_t history = 0;  // 0: the family has none
+  int64_t draft_windows = 0;
+};
+
+void AddStatesAndRoles(const WindowedState& s, ModelFacts* facts) {
+  facts->states = {{"windows", s.windows}, {"groups that are not full", s.carry}};
+  if (s.history > 0) facts->states.push_back({"n-gram history", s.history});
+  facts->states.push_back({"drafter's windows", s.draft_windows});
+  AddRoles(facts, s.windows + s.carry + s.history, s.draft_windows);
+}
+
 absl::StatusOr<ModelFacts> DescribeMla(std::string_view json, bool bf16_release) {
   WEIR_ASSIGN(const DeepseekV3Config c, ParseDeepseekMlaConfig(json));
-  ModelFacts facts;
-  facts.vocab = c.vocab;
-  facts.layers = c.layers;
-  facts.positions_max = c.positions_max;
-  facts.tensors = DeepseekV3Tensors(c);
-  AddParts(&facts, c.experts, c.experts_per_token);
+  ModelFacts facts = FactsOf(c, DeepseekV3Tensors(c));
   // FP8: values in groups of 128 with an F32 scale each, the rotated part in BF16; an index key is
   // FP8 with one F32 scale.
   const int64_t index = c.index_heads > 0 ? c.index_dim + kF32 : 0;
@@ -64,18 +81,13 @@ absl::StatusOr<ModelFacts> DescribeMla(std::string_view json, bool bf16_release)
 
 absl::StatusOr<ModelFacts> DescribeV4(std::string_view json) {
   WEIR_ASSIGN(const DeepseekV4Config c, ParseDeepseekV4Config(json));
-  ModelFacts facts;
-  facts.vocab = c.vocab;
-  facts.layers = c.layers;
-  facts.positions_max = c.positions_max;
-  facts.tensors = DeepseekV4Tensors(c);
-  AddParts(&facts, c.experts, c.experts_per_token);
+  ModelFacts facts = FactsOf(c, DeepseekV4Tensors(c));
   // FP8 in groups of 64 with a scale byte each, the rotated part in BF16, padded to 8.
   const int64_t plain = c.head_dim - c.rope_dim;
   const int64_t row = AlignUp<int64_t>(plain + c.rope_dim * kBf16 + CeilDiv<int64_t>(plain, 64), 8);
   const int64_t key = c.index_dim / 2 + c.index_dim / 32;
   double per_token = 0;
-  int64_t carry = 0;
+  WindowedState state;
   for (int i = 0; i < c.layers; ++i) {
     const int ratio = c.ratios[static_cast<size_t>(i)];
     if (ratio == 0) continue;
@@ -84,44 +96,36 @@ absl::StatusOr<ModelFacts> DescribeV4(std::string_view json) {
     // Values and scores in F32 of the rows that wait; overlapping ones wait for two groups, and
     // project twice the width.
     const int64_t width = c.head_dim + (indexed ? c.index_dim : 0);
-    carry += (indexed ? 4 : 1) * int64_t{ratio} * width * 2 * kF32;
+    state.carry += (indexed ? 4 : 1) * int64_t{ratio} * width * 2 * kF32;
   }
   facts.kv = {{"FP8 rows, FP4 index", per_token}};
   const int64_t window = c.window * row;
-  facts.states = {{"windows", c.layers * window},
-                  {"groups that are not full", carry},
-                  {"drafter's windows", c.draft_layers * window}};
-  AddRoles(&facts, c.layers * window + carry, c.draft_layers * window);
+  state.windows = c.layers * window;
+  state.draft_windows = c.draft_layers * window;
+  AddStatesAndRoles(state, &facts);
   return facts;
 }
 
 absl::StatusOr<ModelFacts> DescribeV41(std::string_view json) {
   WEIR_ASSIGN(const DeepseekV41Config c, ParseDeepseekV41Config(json));
-  ModelFacts facts;
-  facts.vocab = c.vocab;
-  facts.layers = c.layers;
-  facts.positions_max = c.positions_max;
-  facts.tensors = DeepseekV41Tensors(c);
-  AddParts(&facts, c.experts, c.experts_per_token);
+  ModelFacts facts = FactsOf(c, DeepseekV41Tensors(c));
   // FP4 rows with a scale byte for 16 values, index keys with one for 32, FP8 windows with one
   // for 32.
   const int64_t row = c.head_dim / 2 + c.head_dim / 16;
   const int64_t key = c.index_dim / 2 + c.index_dim / 32;
   double per_token = 0;
-  int64_t carry = 0;
+  WindowedState state;
   for (const int source : c.kv_sources) {
     const int ratio = c.ratios[static_cast<size_t>(source)];
     per_token += static_cast<double>(row + key) / ratio;
-    carry += int64_t{ratio - 1} * c.head_dim * 2 * kF32;
+    state.carry += int64_t{ratio - 1} * c.head_dim * 2 * kF32;
   }
   facts.kv = {{"FP4 rows, FP4 index", per_token}};
   const int64_t window = int64_t{c.window} * (c.head_dim + c.head_dim / 32);
-  const int64_t history = c.engram.empty() ? 0 : int64_t{c.engram.orders} * 4;
-  facts.states = {{"windows", c.layers * window},
-                  {"groups that are not full", carry},
-                  {"n-gram history", history},
-                  {"drafter's windows", c.draft.stages * window}};
-  AddRoles(&facts, c.layers * window + carry + history, c.draft.stages * window);
+  state.windows = c.layers * window;
+  state.history = c.engram.empty() ? 0 : int64_t{c.engram.orders} * 4;
+  state.draft_windows = c.draft.stages * window;
+  AddStatesAndRoles(state, &facts);
   return facts;
 }
 
