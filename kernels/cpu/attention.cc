@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention for a few heads of one row at a time: positions come in tiles of kAttendTile counted
-// from position 0, each expanded to F32 once for all heads of the block, so a row's arithmetic
+// Attention for a few heads of one row at a time: keys come in tiles of kAttendTile counted from
+// the row's first, each expanded to F32 once for all heads of the block, so a row's arithmetic
 // depends on its position alone.
 #include <algorithm>
 
@@ -10,6 +10,7 @@
 #include "kernels/cpu/attend.h"
 #include "kernels/cpu/run.h"
 #include "kernels/ref/access.h"
+#include "kernels/ref/mla_keys.h"
 
 namespace weir::kernels::cpu {
 namespace {
@@ -40,11 +41,11 @@ void RunMlaAttention(const KernelTable& kernels, Team& team, const MlaAttentionA
       scratch.Pad(q, width);
     }
     const int32_t sequence = I32(args.rows->sequence)[r];
-    const int32_t end = I32(args.rows->position)[r] + 1;
-    for (int32_t t = 0; t < end; t += kAttendTile) {
-      tile.count = std::min(kAttendTile, end - t);
+    const ref::MlaKeys keys(args, r);
+    for (int32_t t = 0; t < keys.count(); t += kAttendTile) {
+      tile.count = std::min(kAttendTile, keys.count() - t);
       for (int i = 0; i < tile.count; ++i) {
-        const DeviceAddress from = ref::KvRow(args.kv, sequence, t + i);
+        const DeviceAddress from = ref::KvRow(args.kv, sequence, keys[t + i]);
         float* row = scratch.KeyRow(i);
         if (args.kv.format == RowFormat::kBf16) {
           kernels.widen_bf16(As<const uint16_t>(from), row, width);

@@ -102,6 +102,7 @@ WEIR_FAST(Swiglu)
 WEIR_FAST(Linear)
 WEIR_FAST(GroupedLinear)
 WEIR_FAST(RopeQuery)
+WEIR_FAST(IndexRotate)
 WEIR_FAST(MlaKvWrite)
 WEIR_FAST(MlaAttention)
 WEIR_FAST(IndexSelect)
@@ -132,6 +133,7 @@ void CpuOps::MlaExpandValue(Stream& stream, const MlaAbsorbArgs& args) const {
   Push<RunMlaExpandValue>(stream, args);
 }
 
+WEIR_REFERENCE(LayerNorm)
 WEIR_REFERENCE(EngramIds)
 WEIR_REFERENCE(Verify)
 

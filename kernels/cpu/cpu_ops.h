@@ -36,6 +36,7 @@ class CpuOps final : public Ops {
 
   void Embed(Stream& stream, const EmbedArgs& args) const override;
   void RmsNorm(Stream& stream, const RmsNormArgs& args) const override;
+  void LayerNorm(Stream& stream, const LayerNormArgs& args) const override;
   void Zero(Stream& stream, const Tensor& tensor, int64_t elements) const override;
   void Add(Stream& stream, const AddArgs& args) const override;
   void Swiglu(Stream& stream, const SwigluArgs& args) const override;
@@ -56,6 +57,7 @@ class CpuOps final : public Ops {
   void MlaExpandValue(Stream& stream, const MlaAbsorbArgs& args) const override;
 
   void RopeQuery(Stream& stream, const RopeQueryArgs& args) const override;
+  void IndexRotate(Stream& stream, const IndexRotateArgs& args) const override;
   void MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const override;
   void MlaAttention(Stream& stream, const MlaAttentionArgs& args) const override;
   void WindowRows(Stream& stream, const WindowRowsArgs& args) const override;

@@ -38,6 +38,7 @@ void RunCollapse(const KernelTable& kernels, Team& team, const CollapseArgs& arg
 void RunExpand(const KernelTable& kernels, Team& team, const ExpandArgs& args);
 
 void RunWindowRows(const KernelTable& kernels, Team& team, const WindowRowsArgs& args);
+void RunIndexRotate(const KernelTable& kernels, Team& team, const IndexRotateArgs& args);
 void RunEntryWrite(const KernelTable& kernels, Team& team, const EntryWriteArgs& args);
 void RunRingWrite(const KernelTable& kernels, Team& team, const RingWriteArgs& args);
 void RunCompressPair(const KernelTable& kernels, Team& team, const CompressPairArgs& args);

@@ -51,6 +51,11 @@ void RunEntryWrite(const KernelTable& kernels, Team& team, const EntryWriteArgs&
   });
 }
 
+void RunIndexRotate(const KernelTable&, Team& team, const IndexRotateArgs& args) {
+  team.For(args.rows->count, 1,
+           [&](const Team::Part&, int64_t r) { ref::IndexRotateRow(args, r, kNoRounding); });
+}
+
 void RunRingWrite(const KernelTable&, Team& team, const RingWriteArgs& args) {
   team.For(args.rows->count, 8 * kRowsAtOnce,
            [&](const Team::Part&, int64_t r) { ref::RingWriteRow(args, r); });

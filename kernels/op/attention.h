@@ -4,7 +4,7 @@
 // position's bits do not depend on which of the two computed it (ruling 6).
 //
 // Multi-head latent attention in its absorbed form:
-//   score(t) = (q_latent . c_t + q_rope . k_t) * scale,  t in [0, position]
+//   score(t) = (q_latent . c_t + q_rope . k_t) * scale,  t in [0, position], or those selected
 //   z = sum_t softmax(score)_t c_t
 // A block store has no window: visible_from of the rows plays no part.
 #pragma once
@@ -26,6 +26,8 @@ struct MlaAttentionArgs {
   PagedKv kv;
   Tensor scores;  // scratch, 8 bytes for each position one sequence can have
   Tensor out;     // F32 [count, heads, latent]
+  int select = 0;   // 0: every position
+  Tensor selected;  // I32 [count, select] positions, see IndexSelect with ratio 1
 };
 
 // One softmax over the row's window and its selected entries; a row is key and value of every head:

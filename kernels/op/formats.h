@@ -6,6 +6,7 @@
 // even, saturating. Rows may lie at any byte address.
 //   kFp8Block32  e4m3 values; scale s = 2^ceil(log2(max(amax, 1e-4) / 448)) per 32, byte = e + 127
 //   kFp4Block32  e2m1 values; scale s = 2^ceil(log2(max(amax, 6 * 2^-126) / 6)) per 32
+//   kFp8Block128 as kFp8Block32 with a scale per 128, kept as F32
 //   kFp4Block16  e2m1 values; scale s = e4m3(max(amax, 6 * 2^-9) / 6) per 16, one e4m3 byte
 // A value is code(x / s) * s. `width` is a multiple of the block.
 #pragma once
@@ -22,6 +23,7 @@ enum class RowFormat : uint8_t {
   kFp8Block32 = 3,  // sliding windows: 528 bytes for 512 values
   kFp4Block16 = 4,  // compressed rows: 288 bytes for 512 values
   kFp4Block32 = 5,  // index keys: 68 bytes for 128 values
+  kFp8Block128 = 6,  // V3.2's index keys: 132 bytes for 128 values
 };
 
 constexpr size_t RowBytes(RowFormat format, size_t width) {
@@ -36,6 +38,8 @@ constexpr size_t RowBytes(RowFormat format, size_t width) {
       return width / 2 + width / 16;
     case RowFormat::kFp4Block32:
       return width / 2 + width / 32;
+    case RowFormat::kFp8Block128:
+      return width + width / 128 * 4;
     case RowFormat::kUnspecified:
       break;
   }

@@ -13,11 +13,13 @@ namespace weir::kernels {
 enum class RouteScore : uint8_t {
   kSigmoid = 0,       // V3
   kSqrtSoftplus = 1,  // V4: sqrt(ln(1 + e^x))
+  kSoftmax = 2,       // V2, over all experts; groups are ranked by their best alone
 };
 
 // Selection by score + bias, limited to `groups_kept` of `groups` ranked by the sum of their two
-// best biased scores; weights from the unbiased scores: s * scale / (their sum + 1e-20), undivided
-// without `normalise`. Ties take the lower expert. The gate's product is F32 in all numerics.
+// best biased scores (see RouteScore); weights from the unbiased scores: s * scale / (their sum +
+// 1e-20), undivided without `normalise`. Ties take the lower expert. The gate's product is F32 in
+// all numerics.
 struct MoeRouteArgs {
   int rows = 0;
   int experts = 0;
@@ -28,7 +30,7 @@ struct MoeRouteArgs {
   float scale = 1;
   Tensor x;  // F32 [rows, gate.cols]
   Matrix gate;
-  Tensor bias;    // F32 [experts]
+  Tensor bias;    // F32 [experts], or empty
   Tensor expert;  // out I32 [rows, choices], best first
   Tensor weight;  // out F32 [rows, choices]
   RouteScore score = RouteScore::kSigmoid;

@@ -27,6 +27,17 @@ struct RmsNormArgs {
   Tensor out;     // F32 [rows, width]; may be x when the strides agree
 };
 
+// out = (x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias, the variance over all of `width`.
+struct LayerNormArgs {
+  int rows = 0;
+  int width = 0;
+  float eps = 0;
+  Tensor x;       // F32 [rows, width]
+  Tensor weight;  // F32 [width]
+  Tensor bias;    // F32 [width]
+  Tensor out;     // F32 [rows, width]; may be x
+};
+
 // sum += x, in place.
 struct AddArgs {
   int64_t elements = 0;

@@ -25,6 +25,7 @@ class Ops {
 
   virtual void Embed(Stream& stream, const EmbedArgs& args) const = 0;
   virtual void RmsNorm(Stream& stream, const RmsNormArgs& args) const = 0;
+  virtual void LayerNorm(Stream& stream, const LayerNormArgs& args) const = 0;
   virtual void Zero(Stream& stream, const Tensor& tensor, int64_t elements) const = 0;
   virtual void Add(Stream& stream, const AddArgs& args) const = 0;
   virtual void Swiglu(Stream& stream, const SwigluArgs& args) const = 0;
@@ -35,6 +36,7 @@ class Ops {
   virtual void MlaExpandValue(Stream& stream, const MlaAbsorbArgs& args) const = 0;
 
   virtual void RopeQuery(Stream& stream, const RopeQueryArgs& args) const = 0;
+  virtual void IndexRotate(Stream& stream, const IndexRotateArgs& args) const = 0;
   virtual void MlaKvWrite(Stream& stream, const MlaKvWriteArgs& args) const = 0;
   virtual void MlaAttention(Stream& stream, const MlaAttentionArgs& args) const = 0;
 

@@ -35,6 +35,18 @@ struct RopeQueryArgs {
   bool inverse = false;
 };
 
+// What V3.2's index does to a query or key (model-spec 3.1), in place on every head: rotates its
+// FIRST `rope` columns as pairs (i, i + rope / 2), then takes the orthonormal Walsh-Hadamard
+// transform of all `width` columns in Sylvester's order. `width` is a power of two.
+struct IndexRotateArgs {
+  const StepRows* rows = nullptr;
+  int heads = 0;
+  int width = 0;
+  int rope = 0;
+  Tensor frequency;  // F32 [rope / 2]
+  Tensor x;          // F32 [count, heads, width]
+};
+
 // Norms the latent, rotates the key part and writes both to the row's place in the store, unless
 // the row lies below its write floor.
 struct MlaKvWriteArgs {

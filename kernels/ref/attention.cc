@@ -5,6 +5,7 @@
 #include "base/stdx/check.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/formats.h"
+#include "kernels/ref/mla_keys.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace weir::kernels::ref {
@@ -17,28 +18,28 @@ struct Bf16 {
   explicit operator double() const { return Bf16ToFloat(bits); }
 };
 
-// One head of one row: scores and softmax over positions in ascending order, then the mean latent.
+// One head of one row: scores and softmax over its keys in ascending order, then the mean latent.
 template <class Kv>
 void AttendHead(const MlaAttentionArgs& args, int64_t r, int64_t h, const Rounding& round) {
   const int32_t sequence = I32(args.rows->sequence)[r];
-  const int32_t position = I32(args.rows->position)[r];
+  const MlaKeys keys(args, r);
   const float* q_latent = F32(args.q_latent) + (r * args.heads + h) * args.latent;
   const float* q_rope = F32(args.q) + (r * args.heads + h) * (args.nope + args.rope) + args.nope;
   double* score = As<double>(args.scores.address);
   double top = -HUGE_VAL;
-  for (int32_t t = 0; t <= position; ++t) {
-    const Kv* row = As<const Kv>(KvRow(args.kv, sequence, t));
+  for (int32_t t = 0; t < keys.count(); ++t) {
+    const Kv* row = As<const Kv>(KvRow(args.kv, sequence, keys[t]));
     const double dot = Dot(q_latent, row, args.latent) + Dot(q_rope, row + args.latent, args.rope);
     score[t] = dot * args.scale;
     top = std::max(top, score[t]);
   }
   double total = 0;
-  for (int32_t t = 0; t <= position; ++t) total += score[t] = std::exp(score[t] - top);
+  for (int32_t t = 0; t < keys.count(); ++t) total += score[t] = std::exp(score[t] - top);
   double sum[kLatentMax];
   std::fill_n(sum, args.latent, 0.0);
-  for (int32_t t = 0; t <= position; ++t) {
+  for (int32_t t = 0; t < keys.count(); ++t) {
     const double weight = round.on() ? round(score[t] / total) * total : score[t];
-    const Kv* row = As<const Kv>(KvRow(args.kv, sequence, t));
+    const Kv* row = As<const Kv>(KvRow(args.kv, sequence, keys[t]));
     for (int j = 0; j < args.latent; ++j) sum[j] += weight * static_cast<double>(row[j]);
   }
   float* out = F32(args.out) + (r * args.heads + h) * args.latent;

@@ -10,6 +10,7 @@
 
 #include "kernels/op/compress.h"
 #include "kernels/op/engram.h"
+#include "kernels/op/rope.h"
 #include "kernels/ref/access.h"
 #include "kernels/ref/rotary.h"
 
@@ -19,6 +20,7 @@ inline bool IsImage(const StepRows& rows, int64_t r) {
   return !rows.image.empty() && I32(rows.image)[r] != 0;
 }
 
+void IndexRotateRow(const IndexRotateArgs& args, int64_t r, const Rounding& round);
 void RingWriteRow(const RingWriteArgs& args, int64_t r);
 void CompressPairRow(const CompressPairArgs& args, int64_t r, const Rounding& round);
 void EngramRowsRow(const EngramRowsArgs& args, int64_t r);

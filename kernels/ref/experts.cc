@@ -18,7 +18,8 @@ int Largest(const double* values, int n) {
 }
 
 // Sets to -inf every expert outside the best `kept` groups. A group's rank is the sum of its two
-// best biased scores. Excluded scores are -inf and not 0: a bias may be negative.
+// best biased scores, of softmax scores its best. Excluded scores are -inf and not 0: a bias may be
+// negative.
 void LimitGroups(const MoeRouteArgs& args, double* biased) {
   const int width = args.experts / args.groups;
   std::array<double, kExpertsMax> rank;
@@ -33,7 +34,7 @@ void LimitGroups(const MoeRouteArgs& args, double* biased) {
         second = std::max(second, biased[e]);
       }
     }
-    rank[g] = width > 1 ? best + second : best;
+    rank[g] = width > 1 && args.score != RouteScore::kSoftmax ? best + second : best;
   }
   std::array<bool, kExpertsMax> kept{};
   for (int i = 0; i < args.groups_kept; ++i) {
@@ -52,16 +53,27 @@ double ScoreOf(RouteScore kind, double logit) {
   return std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::fabs(logit))));
 }
 
+void Scores(const MoeRouteArgs& args, const double* logit, double* score) {
+  if (args.score != RouteScore::kSoftmax) {
+    for (int e = 0; e < args.experts; ++e) score[e] = ScoreOf(args.score, logit[e]);
+    return;
+  }
+  const double top = *std::max_element(logit, logit + args.experts);
+  double total = 0;
+  for (int e = 0; e < args.experts; ++e) total += score[e] = std::exp(logit[e] - top);
+  for (int e = 0; e < args.experts; ++e) score[e] /= total;
+}
+
 }  // namespace
 
 void SelectExperts(const MoeRouteArgs& args, const double* logit, int64_t row) {
   const bool image = !args.image.empty() && I32(args.image)[row] != 0;
-  const float* bias = F32(image ? args.image_bias : args.bias);
+  const Tensor& bias = image ? args.image_bias : args.bias;
   std::array<double, kExpertsMax> score;
   std::array<double, kExpertsMax> biased;
+  Scores(args, logit, score.data());
   for (int e = 0; e < args.experts; ++e) {
-    score[e] = ScoreOf(args.score, logit[e]);
-    biased[e] = score[e] + bias[e];
+    biased[e] = bias.empty() ? score[e] : score[e] + F32(bias)[e];
   }
   if (args.groups > 1) LimitGroups(args, biased.data());
   int32_t* expert = I32(args.expert) + row * args.choices;

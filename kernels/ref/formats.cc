@@ -59,15 +59,20 @@ void UnpackNibbles(const std::byte* from, int count, float scale, float* x) {
   }
 }
 
-void EncodeFp8(const float* x, int width, std::byte* to) {
-  for (int b = 0; b < width / 32; ++b) {
-    const float amax = LargestOf(x + b * 32, 32, kFp8AmaxFloor);
+// `block` 32 with E8M0 scales, or 128 with the same scales as F32.
+void EncodeFp8(const float* x, int width, int block, std::byte* to) {
+  for (int b = 0; b < width / block; ++b) {
+    const float amax = LargestOf(x + b * block, block, kFp8AmaxFloor);
     const uint8_t byte = E8m0CeilOf(amax * (1.0f / kE4m3Max));
     const float scale = E8m0ToFloat(byte);
-    for (int i = b * 32; i < b * 32 + 32; ++i) {
+    for (int i = b * block; i < (b + 1) * block; ++i) {
       to[i] = static_cast<std::byte>(FloatToF8E4m3(x[i] / scale));
     }
-    to[width + b] = static_cast<std::byte>(byte);
+    if (block == 32) {
+      to[width + b] = static_cast<std::byte>(byte);
+    } else {
+      std::memcpy(to + width + b * 4, &scale, sizeof(scale));
+    }
   }
 }
 
@@ -146,7 +151,9 @@ void EncodeRow(RowFormat format, const float* x, int width, std::byte* to) {
       }
       return;
     case RowFormat::kFp8Block32:
-      return EncodeFp8(x, width, to);
+      return EncodeFp8(x, width, 32, to);
+    case RowFormat::kFp8Block128:
+      return EncodeFp8(x, width, 128, to);
     case RowFormat::kFp4Block16:
       return EncodeFp4(x, width, 16, to);
     case RowFormat::kFp4Block32:
@@ -173,6 +180,15 @@ void DecodeRow(RowFormat format, const std::byte* from, int width, float* x) {
       for (int i = 0; i < width; ++i) {
         x[i] = F8E4m3ToFloat(static_cast<uint8_t>(from[i])) *
                E8m0ToFloat(static_cast<uint8_t>(from[width + i / 32]));
+      }
+      return;
+    case RowFormat::kFp8Block128:
+      for (int b = 0; b < width / 128; ++b) {
+        float scale = 0;
+        std::memcpy(&scale, from + width + b * 4, sizeof(scale));
+        for (int i = b * 128; i < (b + 1) * 128; ++i) {
+          x[i] = F8E4m3ToFloat(static_cast<uint8_t>(from[i])) * scale;
+        }
       }
       return;
     case RowFormat::kFp4Block16:

@@ -54,6 +54,25 @@ void RefOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
   }
 }
 
+void RefOps::LayerNorm(Stream& stream, const LayerNormArgs& args) const {
+  const KernelScope scope(stream);
+  const float* weight = F32(args.weight);
+  const float* bias = F32(args.bias);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const float* x = F32(args.x) + r * args.width;
+    float* out = F32(args.out) + r * args.width;
+    double mean = 0;
+    for (int i = 0; i < args.width; ++i) mean += x[i];
+    mean /= args.width;
+    double square = 0;
+    for (int i = 0; i < args.width; ++i) square += (x[i] - mean) * (x[i] - mean);
+    const double inverse = 1.0 / std::sqrt(square / args.width + args.eps);
+    for (int i = 0; i < args.width; ++i) {
+      out[i] = round_((x[i] - mean) * inverse * weight[i] + bias[i]);
+    }
+  }
+}
+
 void RefOps::Zero(Stream& stream, const Tensor& tensor, int64_t elements) const {
   const KernelScope scope(stream);
   std::memset(As<void>(tensor.address), 0,
