@@ -11,6 +11,7 @@ namespace dom = simdjson::dom;
 
 // In all layers together: six tensors each must stay below what a checkpoint may hold.
 constexpr int64_t kExpertsMax = int64_t{1} << 17;
+constexpr int64_t kIndexMax = 1024;  // heads and their width, for which kernels have room
 
 absl::Status Bad(std::string_view field, std::string_view what) {
   return Error(Reason::kBadField,
@@ -208,8 +209,8 @@ void ReadRoutedExperts(ConfigFields* in, TextShape* c) {
 }
 
 void ReadIndex(ConfigFields* in, TextShape* c) {
-  c->index_heads = in->Integer("index_n_heads", 1, kHeadsMax);
-  c->index_dim = in->Integer("index_head_dim", 1, kHeadDimMax);
+  c->index_heads = in->Integer("index_n_heads", 1, kIndexMax);
+  c->index_dim = in->Integer("index_head_dim", 1, kIndexMax);
   c->index_topk = in->Integer("index_topk", 1, kSizeMax);
 }
 

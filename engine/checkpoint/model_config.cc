@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/checkpoint/model_config.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "engine/checkpoint/config_fields.h"
 
 namespace weir::engine {
@@ -53,31 +56,17 @@ void ReadRouter(ConfigFields* in, bool v2, DeepseekV3Config* c) {
   }
 }
 
-absl::StatusOr<DeepseekV3Config> Parse(std::string_view json, bool v3_only) {
-  simdjson::dom::parser parser;
-  WEIR_ASSIGN(const simdjson::dom::element root, ParseConfigObject(&parser, json));
-  absl::Status status;
-  ConfigFields in(root, "", &status);
-  const std::string type = in.Text("model_type");
-  if (v3_only || (type != "deepseek_v2" && type != "deepseek_v32")) {
-    in.Expect("model_type", "deepseek_v3");
+// Of V3.2. Its keys and queries go through a Hadamard transform and FP8 blocks of 128.
+void ReadV32Index(ConfigFields* in, DeepseekV3Config* c) {
+  ReadIndex(in, c);
+  in->ExpectFalse("indexer_rope_interleave");
+  if (!in->ok()) return;
+  c->index_topk = std::min(c->index_topk, c->positions_max);  // more than all is all
+  if (c->rope_dim > c->index_dim) in->Fail("index_head_dim", "is below qk_rope_head_dim");
+  if (c->index_dim < 128 || !std::has_single_bit(static_cast<unsigned>(c->index_dim))) {
+    in->Fail("index_head_dim", "is no power of two from 128 on");
   }
-  WEIR_TRY(status);
-  DeepseekV3Config config;
-  ReadShape(&in, &config);
-  ReadRouter(&in, /*v2=*/type == "deepseek_v2", &config);
-  if (type == "deepseek_v32") {
-    ReadIndex(&in, &config);
-    if (config.rope_dim > config.index_dim) in.Fail("index_head_dim", "is below qk_rope_head_dim");
-    if (config.q_rank == 0) in.Fail("q_lora_rank", "is missing, which the index reads");
-  }
-  if (in.Has("quantization_config")) {
-    ConfigFields quantisation = in.Object("quantization_config");
-    ReadFp8Blocks(&quantisation, &config);
-  }
-  config.stop_tokens = in.Tokens("eos_token_id", config.vocab);
-  WEIR_TRY(status);
-  return config;
+  if (c->q_rank == 0) in->Fail("q_lora_rank", "is missing, which the index reads");
 }
 
 }  // namespace
@@ -93,10 +82,25 @@ absl::StatusOr<std::string> ParseModelType(std::string_view json) {
 }
 
 absl::StatusOr<DeepseekV3Config> ParseDeepseekV3Config(std::string_view json) {
-  return Parse(json, /*v3_only=*/true);
-}
-absl::StatusOr<DeepseekV3Config> ParseDeepseekMlaConfig(std::string_view json) {
-  return Parse(json, /*v3_only=*/false);
+  simdjson::dom::parser parser;
+  WEIR_ASSIGN(const simdjson::dom::element root, ParseConfigObject(&parser, json));
+  absl::Status status;
+  ConfigFields in(root, "", &status);
+  const std::string type = in.Text("model_type");
+  if (type != "deepseek_v2" && type != "deepseek_v32") in.Expect("model_type", "deepseek_v3");
+  WEIR_TRY(status);
+  DeepseekV3Config config;
+  config.model_type = type;
+  ReadShape(&in, &config);
+  ReadRouter(&in, /*v2=*/type == "deepseek_v2", &config);
+  if (type == "deepseek_v32") ReadV32Index(&in, &config);
+  if (in.Has("quantization_config")) {
+    ConfigFields quantisation = in.Object("quantization_config");
+    ReadFp8Blocks(&quantisation, &config);
+  }
+  config.stop_tokens = in.Tokens("eos_token_id", config.vocab);
+  WEIR_TRY(status);
+  return config;
 }
 
 }  // namespace weir::engine

@@ -57,6 +57,7 @@ enum class RouterKind : uint8_t {
 // DeepSeek V2, V3, R1 and V3.2: latent attention, a router with groups, shared experts, and in V3.2
 // an index that selects which tokens attention reads.
 struct DeepseekV3Config : TextShape {
+  std::string model_type;
   int dense_layers = 0;  // first_k_dense_replace
   int dense_width = 0;   // intermediate_size
   int heads = 0;
@@ -73,10 +74,8 @@ struct DeepseekV3Config : TextShape {
   int draft_layers = 0;   // num_nextn_predict_layers, which releases may leave out
 };
 
-// Accepts "deepseek_v3" alone, the one of these that models run.
-absl::StatusOr<DeepseekV3Config> ParseDeepseekV3Config(std::string_view json);
 // Accepts "deepseek_v2", "deepseek_v3" and "deepseek_v32".
-absl::StatusOr<DeepseekV3Config> ParseDeepseekMlaConfig(std::string_view json);
+absl::StatusOr<DeepseekV3Config> ParseDeepseekV3Config(std::string_view json);
 
 // `model_type` of a config.json.
 absl::StatusOr<std::string> ParseModelType(std::string_view json);

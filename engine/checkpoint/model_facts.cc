@@ -65,7 +65,7 @@ void AddStatesAndRoles(const WindowedState& s, ModelFacts* facts) {
 }
 
 absl::StatusOr<ModelFacts> DescribeMla(std::string_view json, bool bf16_release) {
-  WEIR_ASSIGN(const DeepseekV3Config c, ParseDeepseekMlaConfig(json));
+  WEIR_ASSIGN(const DeepseekV3Config c, ParseDeepseekV3Config(json));
   ModelFacts facts = FactsOf(c, DeepseekV3Tensors(c));
   // FP8: values in groups of 128 with an F32 scale each, the rotated part in BF16; an index key is
   // FP8 with one F32 scale.

@@ -25,22 +25,30 @@ struct LoadedV3 final : TextModel {
   std::unique_ptr<const DeepseekV3Weights> weights;  // destroyed before options.backend
 };
 
-absl::Status Describe(const std::string& config_json, const LoadOptions& options,
-                      const Weights& checkpoint, LoadedV3* model) {
-  const DeepseekV3Config& c = model->config;
+Store RowsOfLayers(std::string name, const DeepseekV3Config& c, RowFormat format, int width) {
   Store store;
-  store.name = "mla.latent";
+  store.name = std::move(name);
   store.kind = StoreKind::kBlock;
   store.part = Part::kDecoder;
   store.layers = static_cast<uint16_t>(c.layers);
-  store.row_bytes =
-      static_cast<uint32_t>(kernels::RowBytes(model->formats.front(), c.kv_rank + c.rope_dim));
+  store.row_bytes = static_cast<uint32_t>(kernels::RowBytes(format, static_cast<size_t>(width)));
+  return store;
+}
+
+absl::Status Describe(const std::string& config_json, const LoadOptions& options,
+                      const Weights& checkpoint, LoadedV3* model) {
+  const DeepseekV3Config& c = model->config;
+  std::vector<Store> stores = {
+      RowsOfLayers("mla.latent", c, model->formats[0], c.kv_rank + c.rope_dim)};
+  if (c.index_heads > 0) {
+    stores.push_back(RowsOfLayers("index.key", c, model->formats[1], c.index_dim));
+  }
   ModelInfo& info = model->info;
-  info.family = "deepseek_v3";
+  info.family = c.model_type;
   info.vocab = static_cast<uint32_t>(c.vocab);
   info.positions_max = static_cast<Position>(c.positions_max);
   const uint32_t block = options.block_tokens != 0 ? options.block_tokens : kBlockTokens;
-  info.layout = CacheLayout(block, {store});
+  info.layout = CacheLayout(block, std::move(stores));
   info.stop_tokens = c.stop_tokens;
   const Sha256Digest weights = checkpoint.Digest();
   info.digest = HexOf(Sha256(BytesOf(config_json + HexOf(weights))));
@@ -61,8 +69,16 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> LoadDeepseekV3With(
   auto model = std::make_shared<LoadedV3>();
   WEIR_ASSIGN(model->config, ParseDeepseekV3Config(config_json));
   WEIR_ASSIGN(const kernels::Numerics numerics, NumericsOf(options));
-  model->formats = {numerics == kernels::Numerics::kFp32 ? RowFormat::kF32 : RowFormat::kBf16};
   const DeepseekV3Config& c = model->config;
+  if (numerics == kernels::Numerics::kVendor && c.model_type != "deepseek_v3") {
+    return Error(Reason::kBadField,
+                 "numerics vendor is there for deepseek_v3 and deepseek_v41 alone", "numerics");
+  }
+  const bool quantised = numerics != kernels::Numerics::kFp32;
+  model->formats = {quantised ? RowFormat::kBf16 : RowFormat::kF32};
+  if (c.index_heads > 0) {
+    model->formats.push_back(quantised ? RowFormat::kFp8Block128 : RowFormat::kF32);
+  }
   model->experts = c.experts;
   model->experts_per_token = c.experts_per_token;
   if (more.backend == nullptr) {

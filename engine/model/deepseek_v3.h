@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeepSeek V3 and R1: multi-head latent attention and mixture of experts (model-spec 2). One block
-// store holds, per layer and token, the normed latent and the rotated key; there are no windows, no
-// carry and no encoder part. Loading blocks on the disk and names file, field or tensor at fault.
-// Models made from one LoadedModel share its weights; each is driven by one step thread.
+// DeepSeek V2, V3, R1 and V3.2: multi-head latent attention and mixture of experts (model-spec 2, 3).
+// A block store holds, per layer and token, the normed latent and the rotated key, and V3.2's another
+// the index key; there are no windows, no carry and no encoder part. Loading blocks on the disk and
+// names file, field or tensor at fault. Models made from one LoadedModel share its weights; each is
+// driven by one step thread.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,11 @@ namespace {
 using kernels::Matrix;
 using kernels::Tensor;
 
-constexpr float kLatentNormEpsilon = 1e-6f;  // of the two latent norms, whatever rms_norm_eps says
+// Of the two latent norms and the index key's, whatever rms_norm_eps says.
+constexpr float kLatentNormEpsilon = 1e-6f;
+// The model's stores.
+constexpr int kLatentStore = 0;
+constexpr int kIndexKeyStore = 1;
 
 double SoftmaxScale(const DeepseekV3Config& c) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.nope_dim + c.rope_dim));
@@ -51,6 +55,13 @@ void V3Pass::TakeBuffers(const PassContext& context) {
   attended_ = arena->Floats(rows, c.heads, c.kv_rank);
   value_ = arena->Floats(rows, c.heads, c.value_dim);
   scores_ = arena->Bytes(size_t{8} * static_cast<size_t>(c.positions_max));
+  if (c.index_heads > 0) {
+    index_q_ = arena->Floats(rows, c.index_heads, c.index_dim);
+    index_key_ = arena->Floats(rows, c.index_dim);
+    index_weight_ = arena->Floats(rows, c.index_heads);
+    index_scratch_ = arena->Floats(context.backend.lanes(), 3 * int64_t{c.positions_max});
+    selected_ = arena->Ints(rows, c.index_topk);
+  }
   gate_ = arena->Floats(rows, mlp);
   up_ = arena->Floats(rows, mlp);
   expert_ = arena->Ints(rows, std::max(c.experts_per_token, 1));
@@ -80,7 +91,7 @@ void V3Pass::Run(const StepInputs& inputs, const Tensor& logits) {
 
 void V3Pass::Attention(int index, const DeepseekV3Layer& layer) {
   const DeepseekV3Config& c = config_;
-  const kernels::PagedKv kv = kv_.Block(0, index, *inputs_);
+  const kernels::PagedKv kv = kv_.Block(kLatentStore, index, *inputs_);
   if (layer.q.empty()) {
     Linear(normed_, layer.q_a, q_latent_in_);
     Norm(q_latent_in_, layer.q_a_norm, kLatentNormEpsilon, q_latent_in_, rows_->count);
@@ -92,15 +103,54 @@ void V3Pass::Attention(int index, const DeepseekV3Layer& layer) {
   Linear(normed_, layer.kv_a, kv_a_);
   ops_.MlaKvWrite(stream_, {rows_, c.kv_rank, c.rope_dim, kLatentNormEpsilon, layer.kv_a_norm,
                             weights_.rope_frequency, kv_a_, kv});
+  if (c.index_heads > 0) Select(index, layer.index);
   kernels::MlaAbsorbArgs absorb{rows_->count, c.heads,    c.nope_dim, c.rope_dim, c.value_dim,
                                 c.kv_rank,    layer.kv_b, q_,         q_latent_};
   ops_.MlaAbsorbQuery(stream_, absorb);
   ops_.MlaAttention(stream_, {rows_, c.heads, c.kv_rank, c.nope_dim, c.rope_dim, softmax_scale_,
-                              q_latent_, q_, kv, scores_, attended_});
+                              q_latent_, q_, kv, scores_, attended_, c.index_topk, selected_});
   absorb.in = attended_;
   absorb.out = value_;
   ops_.MlaExpandValue(stream_, absorb);
   Linear(value_, layer.o, block_);
+}
+
+// Which tokens attention reads: keeps the rows' index keys, then scores every token.
+void V3Pass::Select(int index, const DeepseekV3Index& indexer) {
+  const DeepseekV3Config& c = config_;
+  const kernels::PagedKv keys = kv_.Block(kIndexKeyStore, index, *inputs_);
+  Linear(normed_, indexer.key, index_key_);
+  ops_.LayerNorm(stream_, {rows_->count, c.index_dim, kLatentNormEpsilon, index_key_,
+                           indexer.key_norm, indexer.key_bias, index_key_});
+  ops_.IndexRotate(stream_,
+                   {rows_, 1, c.index_dim, c.rope_dim, weights_.rope_frequency, index_key_});
+  kernels::EntryWriteArgs keep;
+  keep.rows = rows_;
+  keep.width = c.index_dim;
+  keep.x = index_key_;
+  keep.store = keys;
+  ops_.EntryWrite(stream_, keep);
+  Linear(q_latent_in_, indexer.q, index_q_);
+  ops_.IndexRotate(
+      stream_, {rows_, c.index_heads, c.index_dim, c.rope_dim, weights_.rope_frequency, index_q_});
+  ops_.RoundTrip(stream_,
+                 {int64_t{rows_->count} * c.index_heads, c.index_dim, keys.format, index_q_});
+  Linear(normed_, indexer.head_weight, index_weight_);
+
+  kernels::IndexSelectArgs select;
+  select.rows = rows_;
+  select.heads = c.index_heads;
+  select.width = c.index_dim;
+  select.select = c.index_topk;
+  select.scale = static_cast<float>(1.0 / std::sqrt(double{1} * c.index_dim * c.index_heads));
+  select.q = index_q_;
+  select.weight = index_weight_;
+  select.keys = keys;
+  select.entries_max = c.positions_max;
+  select.scratch = index_scratch_;
+  select.selected = selected_;
+  ops_.IndexSelect(stream_, select);
+  Tap("selected", index, selected_);
 }
 
 void V3Pass::FeedForward(int index, const DeepseekV3Layer& layer) {
@@ -122,9 +172,23 @@ void V3Pass::Mlp(const kernels::ExpertWeights& mlp, const Tensor& out) {
 // Adds the routed experts' answer to the block's output.
 void V3Pass::Experts(int index, const DeepseekV3Layer& layer) {
   const DeepseekV3Config& c = config_;
-  ops_.MoeRoute(stream_, {rows_->count, c.experts, c.groups, c.groups_kept, c.experts_per_token,
-                          c.normalise, static_cast<float>(c.routed_scale), normed_, layer.router,
-                          layer.router_bias, expert_, weight_});
+  kernels::MoeRouteArgs route;
+  route.rows = rows_->count;
+  route.experts = c.experts;
+  route.choices = c.experts_per_token;
+  if (c.router != RouterKind::kSoftmaxGreedy) {
+    route.groups = c.groups;
+    route.groups_kept = c.groups_kept;
+  }
+  route.normalise = c.normalise;
+  route.scale = static_cast<float>(c.routed_scale);
+  if (c.router != RouterKind::kSigmoidBias) route.score = kernels::RouteScore::kSoftmax;
+  route.x = normed_;
+  route.gate = layer.router;
+  route.bias = layer.router_bias;
+  route.expert = expert_;
+  route.weight = weight_;
+  ops_.MoeRoute(stream_, route);
   Tap("experts", index, expert_);
   const EpBatch batch =
       ep_.Dispatch(stream_, {index - c.dense_layers, rows_->count, normed_, expert_});

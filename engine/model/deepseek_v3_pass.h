@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// V3Pass: the forward computation of V3 as a list of operations, one pass of rows at a time. Owned
-// by one model and used on its step thread; configuration and weights outlive it. Calls enqueue
-// work and do not block.
+// V3Pass: the forward computation of V2, V3 and V3.2 as a list of operations, one pass of rows at a
+// time. Owned by one model and used on its step thread; configuration and weights outlive it. Calls
+// enqueue work and do not block.
 #pragma once
 
 #include "engine/model/deepseek_v3_weights.h"
@@ -21,6 +21,7 @@ class V3Pass final : public ForwardPass {
  private:
   void TakeBuffers(const PassContext& context);
   void Attention(int index, const DeepseekV3Layer& layer);
+  void Select(int index, const DeepseekV3Index& indexer);
   void FeedForward(int index, const DeepseekV3Layer& layer);
   void Mlp(const kernels::ExpertWeights& mlp, const kernels::Tensor& out);
   void Experts(int index, const DeepseekV3Layer& layer);
@@ -46,6 +47,7 @@ class V3Pass final : public ForwardPass {
   // Buffers.
   kernels::Tensor hidden_, normed_, block_;  // residual; input and output of a sublayer
   kernels::Tensor q_latent_in_, q_, kv_a_, q_latent_, attended_, value_, scores_;
+  kernels::Tensor index_q_, index_key_, index_weight_, index_scratch_, selected_;  // V3.2
   kernels::Tensor gate_, up_, expert_, weight_, expert_hidden_, expert_out_;
   kernels::Tensor sampled_;
 

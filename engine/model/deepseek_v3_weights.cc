@@ -31,6 +31,12 @@ void LoadAttention(const DeepseekV3Config& c, const std::string& p, WeightLoader
   layer->kv_a_norm = load->Floats(p + "kv_a_layernorm.weight");
   layer->kv_b = load->LinearByHead(p + "kv_b_proj", c.nope_dim, c.value_dim);
   layer->o = load->Linear(p + "o_proj");
+  if (c.index_heads == 0) return;
+  layer->index.q = load->Linear(p + "indexer.wq_b");
+  layer->index.key = load->Linear(p + "indexer.wk");
+  layer->index.key_norm = load->Floats(p + "indexer.k_norm.weight");
+  layer->index.key_bias = load->Floats(p + "indexer.k_norm.bias");
+  layer->index.head_weight = load->Linear(p + "indexer.weights_proj");
 }
 
 void LoadFeedForward(const DeepseekV3Config& c, int index, const std::string& p,
@@ -40,7 +46,9 @@ void LoadFeedForward(const DeepseekV3Config& c, int index, const std::string& p,
     return;
   }
   layer->router = load->Linear(p + "gate");
-  layer->router_bias = load->Floats(p + "gate.e_score_correction_bias");
+  if (c.router == RouterKind::kSigmoidBias) {
+    layer->router_bias = load->Floats(p + "gate.e_score_correction_bias");
+  }
   layer->experts.resize(static_cast<size_t>(c.experts));
   const std::vector<int32_t>& slot_of = map.slot_of[static_cast<size_t>(index - c.dense_layers)];
   for (int e = 0; e < c.experts; ++e) {

@@ -18,6 +18,15 @@
 
 namespace weir::engine {
 
+// V3.2's selection of the tokens that attention reads.
+struct DeepseekV3Index {
+  kernels::Matrix q;
+  kernels::Matrix key;
+  kernels::Tensor key_norm;
+  kernels::Tensor key_bias;
+  kernels::Matrix head_weight;
+};
+
 struct DeepseekV3Layer {
   kernels::Tensor input_norm;
   kernels::Tensor post_attention_norm;
@@ -29,6 +38,7 @@ struct DeepseekV3Layer {
   kernels::Tensor kv_a_norm;
   kernels::Matrix kv_b;
   kernels::Matrix o;
+  DeepseekV3Index index;  // empty: attention reads every token
   // A dense MLP, or the shared experts beside the routed ones; empty if there are none.
   kernels::ExpertWeights mlp;
   // Routed experts; empty in dense layers.

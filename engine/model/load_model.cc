@@ -26,7 +26,9 @@ struct Family {
 
 // One line per family.
 constexpr Family kFamilies[] = {
+    {"deepseek_v2", LoadDeepseekV3},
     {"deepseek_v3", LoadDeepseekV3},
+    {"deepseek_v32", LoadDeepseekV3},
     {"deepseek_v41", LoadDeepseekV41},
     {"weir_hash", LoadHashModel},
     {"weir_null", LoadNullModel},

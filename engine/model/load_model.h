@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The one door to every model family: opens a checkpoint directory, choosing by `model_type` of its
-// config.json ("deepseek_v3", "weir_hash", "weir_script", "weir_null"). Called at start, may block
+// config.json ("deepseek_v3", "weir_hash", ...). Called at start, may block
 // on the disk. Errors: kBadField naming file and field; kUnknownModel for a type this build lacks.
 #pragma once
 

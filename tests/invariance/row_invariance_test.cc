@@ -36,6 +36,8 @@ constexpr Subject kSubjects[] = {
     {"v3_fp32", "tests/golden/v3", "fp32", "ref", 60, 120},
     {"v3_native", "tests/golden/v3", "native", "ref", 60, 120},
     {"v3_native_cpu", "tests/golden/v3", "native", "cpu", 60, 250},
+    {"v32_native", "tests/golden/v32", "native", "ref", 60, 120},
+    {"v32_native_cpu", "tests/golden/v32", "native", "cpu", 60, 200},
     {"v41_fp32", "tests/golden/v41", "fp32", "ref", 90, 180},
     {"v41_native", "tests/golden/v41", "native", "ref", 90, 180},
     {"v41_vendor", "tests/golden/v41", "vendor", "ref", 90, 180},
