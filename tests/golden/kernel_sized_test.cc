@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// V3 and V4.1 with the head, latent and index sizes of the releases, against outside truth
+// Every family with the head, latent and index sizes of the releases, against outside truth
 // (tests/golden/kernel_sized/PROVENANCE.md). tests/acceptance/numbers-02 makes the checkpoints and
 // runs this with WEIR_CHECKPOINTS naming their folder.
 #include <gtest/gtest.h>
@@ -90,12 +90,16 @@ INSTANTIATE_TEST_SUITE_P(
     Cpu, KernelSized,
     ::testing::Values(Sized{"v3", &LoadDeepseekV3With, "smooth", "fp32", "best"},
                       Sized{"v41", &LoadDeepseekV41With, "smooth", "fp32", "best"},
-                      Sized{"v41", &LoadDeepseekV41With, "ideal", "native", "best"}));
+                      Sized{"v41", &LoadDeepseekV41With, "ideal", "native", "best"},
+                      Sized{"v2", &LoadDeepseekV3With, "smooth", "fp32", "best"},
+                      Sized{"v32", &LoadDeepseekV3With, "smooth", "fp32", "best"}));
 INSTANTIATE_TEST_SUITE_P(
     Ref, KernelSized,
     ::testing::Values(Sized{"v3", &LoadDeepseekV3With, "smooth", "fp32", ""},
                       Sized{"v41", &LoadDeepseekV41With, "smooth", "fp32", ""},
-                      Sized{"v41", &LoadDeepseekV41With, "ideal", "native", ""}));
+                      Sized{"v41", &LoadDeepseekV41With, "ideal", "native", ""},
+                      Sized{"v2", &LoadDeepseekV3With, "smooth", "fp32", ""},
+                      Sized{"v32", &LoadDeepseekV3With, "smooth", "fp32", ""}));
 
 }  // namespace
 }  // namespace weir::engine
