@@ -54,6 +54,8 @@ void Answer::WatchClient() {
 void Answer::OnDeliver(int choice, const RouterActions::Deliver& delivery) {
   Choice& to = choices_[static_cast<size_t>(choice)];
   if (over_ || !to.open) return;
+  // Some dialects tell it before the first token.
+  if (!begun_) options_.response->SetCachedTokens(delivery.cached_tokens);
   if (paused_) {
     WEIR_REACHED("answer: held back for a slow client");
     to.ids.insert(to.ids.end(), delivery.ids.begin(), delivery.ids.end());

@@ -443,6 +443,20 @@ TEST_F(ConversationTest, EveryDialectAsksTheSame) {
   EXPECT_EQ(front_->counters().requests, 3u);
 }
 
+TEST_F(ConversationTest, MessagesTellAtOnceWhatWasCached) {
+  const auto client = Send("POST", "/v1/messages",
+                           R"({"stream":true,"messages":[{"role":"user","content":"hi"}]})",
+                           {{"x-api-key", "one"}});
+  RouterActions::Deliver delivery;
+  delivery.request = backend_.asked.at(0).request;
+  delivery.ids = Letters("why");
+  delivery.cached_tokens = 3;
+  front_->OnDeliver(delivery);
+  const Json usage = Json::parse(EventsOf(client->body()).at(0)).at("message").at("usage");
+  EXPECT_EQ(usage.at("cache_read_input_tokens"), 3);
+  EXPECT_EQ(usage.at("input_tokens").get<size_t>() + 3, backend_.asked.at(0).prompt.size());
+}
+
 TEST_F(ConversationTest, ErrorsHaveTheShapeOfTheirDialect) {
   const auto stranger = Send("POST", "/anthropic/v1/messages", "{}");
   EXPECT_EQ(stranger->status(), 401);

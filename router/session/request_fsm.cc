@@ -427,6 +427,7 @@ void RequestFsm::Deliver(const FsmContext& context, uint32_t first, const pb::To
   delivery.request = options_.request;
   delivery.first = first;
   delivery.ids.assign(fresh.begin(), fresh.end());
+  delivery.cached_tokens = cached_tokens_;
   if (!options_.sampling.logprobs()) return;
   // One for each id in every delivery, whatever the engine sent: the client's side relies on it.
   // Ids at the front that were there already, and those over the limit at the back, have no place.

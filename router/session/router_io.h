@@ -67,6 +67,7 @@ struct RouterActions {
     uint32_t first = 0;
     std::vector<TokenId> ids;
     std::vector<pb::TokenLogprob> logprobs;  // empty or one per id
+    uint32_t cached_tokens = 0;  // as in Close, for those who tell it first
   };
   // The last word about a request; nothing follows. Not sent for withdrawn requests.
   struct Close {
