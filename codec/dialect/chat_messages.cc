@@ -24,6 +24,30 @@ std::optional<Author> AuthorOf(std::string_view role, const RequestLimits& limit
   return std::nullopt;
 }
 
+absl::Status CheckSource(const ImagePart& image, std::string_view path) {
+  const bool data = image.source.rfind("data:", 0) == 0 &&
+                    image.source.find("base64,") != std::string::npos;
+  const bool http = image.source.rfind("http", 0) == 0 && image.source.size() <= kUrlMax;
+  if (data || http) return absl::OkStatus();
+  return BadField(path, "must be a base64 data URL or an http(s) URL of at most 8192 bytes");
+}
+
+// A file is an image by another name; nothing is stored here that an id could name.
+absl::StatusOr<Part> ReadFile(JsonValue part, std::string_view path) {
+  JsonValue body;
+  const std::string at = Member(path, "file");
+  if (part["file"].get(body) != simdjson::SUCCESS) return BadField(at, "is required");
+  WEIR_ASSIGN(const JsonObject object, ReadObject(body, at));
+  JsonValue id;
+  if (object["file_id"].get(id) == simdjson::SUCCESS && !id.is_null()) {
+    return BadField(Member(at, "file_id"), "is not supported: nothing is stored here");
+  }
+  ImagePart image;
+  WEIR_TRY(ReadRequiredText(object, "file_data", at, &image.source));
+  WEIR_TRY(CheckSource(image, Member(at, "file_data")));
+  return Part(std::move(image));
+}
+
 absl::StatusOr<Part> ReadImage(JsonValue part, std::string_view path) {
   ImagePart image;
   JsonValue body;
@@ -45,12 +69,7 @@ absl::StatusOr<Part> ReadImage(JsonValue part, std::string_view path) {
       if (detail == "original") image.detail = ImageDetail::kOriginal;
     }
   }
-  const bool data = image.source.rfind("data:", 0) == 0 &&
-                    image.source.find("base64,") != std::string::npos;
-  const bool http = image.source.rfind("http", 0) == 0 && image.source.size() <= kUrlMax;
-  if (!data && !http) {
-    return BadField(at, "must be a base64 data URL or an http(s) URL of at most 8192 bytes");
-  }
+  WEIR_TRY(CheckSource(image, at));
   return Part(std::move(image));
 }
 
@@ -59,7 +78,7 @@ absl::StatusOr<Part> ReadPart(JsonValue value, std::string_view path, Author aut
   std::string_view type;
   const std::string type_path = Member(path, "type");
   if (object["type"].get(type) != simdjson::SUCCESS) {
-    return BadField(type_path, "must be \"text\" or \"image_url\"");
+    return BadField(type_path, "must be \"text\", \"image_url\" or \"file\"");
   }
   if (type == "text") {
     JsonValue text;
@@ -69,11 +88,13 @@ absl::StatusOr<Part> ReadPart(JsonValue value, std::string_view path, Author aut
     WEIR_TRY(ReadText(text, text_path, &part.text));
     return Part(std::move(part));
   }
-  if (type != "image_url") return BadField(type_path, "must be \"text\" or \"image_url\"");
+  if (type != "image_url" && type != "file") {
+    return BadField(type_path, "must be \"text\", \"image_url\" or \"file\"");
+  }
   if (author != Author::kUser && author != Author::kTool) {
     return BadField(path, "may be an image only in user and tool messages");
   }
-  return ReadImage(value, path);
+  return type == "file" ? ReadFile(value, path) : ReadImage(value, path);
 }
 
 absl::Status ReadContent(JsonValue value, std::string_view path, Message* message) {

@@ -9,6 +9,7 @@
 
 #include "base/stdx/status.h"
 #include "codec/dialect/common_fields.h"
+#include "codec/dialect/format_fields.h"
 #include "codec/dialect/messages_blocks.h"
 #include "codec/dialect/thinking_fields.h"
 #include "codec/dialect/tool_fields.h"
@@ -30,13 +31,18 @@ struct Deferred {
   ThinkingFields thinking;
 };
 
-absl::Status ReadOutputConfig(JsonValue value, ThinkingFields* fields, Thinking* thinking) {
+absl::Status ReadOutputConfig(JsonValue value, ThinkingFields* fields,
+                              Conversation* conversation) {
   WEIR_ASSIGN(const JsonObject object, ReadObject(value, "output_config"));
   JsonValue effort;
-  if (object["effort"].get(effort) != simdjson::SUCCESS || effort.is_null()) {
+  if (object["effort"].get(effort) == simdjson::SUCCESS && !effort.is_null()) {
+    WEIR_TRY(ReadEffort(effort, "output_config.effort", fields, &conversation->thinking));
+  }
+  JsonValue format;
+  if (object["format"].get(format) != simdjson::SUCCESS || format.is_null()) {
     return absl::OkStatus();
   }
-  return ReadEffort(effort, "output_config.effort", fields, thinking);
+  return ReadFormat(format, "output_config.format", &conversation->constraint);
 }
 
 absl::Status ReadMetadata(JsonValue value, const RequestLimits& limits, ChatRequest* request) {
@@ -144,7 +150,7 @@ absl::Status ReadOwnField(std::string_view key, JsonValue value, const RequestLi
   } else if (key == "thinking") {
     return ReadThinking(value, &later->thinking, &conversation.thinking);
   } else if (key == "output_config") {
-    return ReadOutputConfig(value, &later->thinking, &conversation.thinking);
+    return ReadOutputConfig(value, &later->thinking, &conversation);
   } else if (key == "stop_sequences") {
     request->limits.stop.clear();
     return ReadStops(value, limits, request);

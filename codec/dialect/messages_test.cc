@@ -181,5 +181,16 @@ TEST(ParseMessages, TurnsThatCannotBe) {
   }
 }
 
+TEST(ParseMessages, AFormMayBeAskedFor) {
+  const auto got = Parse(std::string(kHi) + R"(,"output_config":{"effort":"low","format":
+      {"type":"json_schema","schema":{"type":"object"}}})");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->conversation.constraint.kind, ConstraintKind::kJsonSchema);
+  EXPECT_EQ(got->conversation.constraint.text, R"({"type": "object"})");
+  EXPECT_EQ(got->conversation.thinking.effort, Effort::kLow);
+  const auto other = Parse(std::string(kHi) + R"(,"output_config":{"format":{"type":"xml"}})");
+  EXPECT_EQ(ParamOf(other.status()), "output_config.format.type");
+}
+
 }  // namespace
 }  // namespace weir::codec

@@ -32,6 +32,7 @@ struct Deferred {
   std::optional<JsonValue> instructions;
   std::optional<JsonValue> input;
   std::optional<JsonValue> tool_choice;
+  std::optional<int64_t> top_logprobs;
   ThinkingFields thinking;
 };
 
@@ -51,6 +52,20 @@ absl::Status ReadTextOptions(JsonValue value, Constraint* constraint) {
     return absl::OkStatus();
   }
   return ReadFormat(format, "text.format", constraint);
+}
+
+// What an answer is to tell beyond its text; names of what is never there are ignored.
+absl::Status ReadInclude(JsonValue value, bool* logprobs) {
+  constexpr std::string_view kPath = "include";
+  constexpr size_t kIncludeMax = 64;
+  WEIR_ASSIGN(const JsonArray array, ReadArray(value, kPath, kIncludeMax));
+  size_t index = 0;
+  for (const JsonValue item : array) {
+    std::string name;
+    WEIR_TRY(ReadText(item, Item(kPath, index++), &name));
+    if (name == "message.output_text.logprobs") *logprobs = true;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ApplyChoice(JsonValue value, Conversation* conversation) {
@@ -88,6 +103,10 @@ absl::Status ReadOwnField(std::string_view key, JsonValue value, const RequestLi
     int64_t number = 0;
     WEIR_TRY(ReadInteger(value, key, 1, INT32_MAX, &number));
     request->limits.max_tokens = static_cast<uint32_t>(number);
+  } else if (key == "include") {
+    return ReadInclude(value, &request->logprobs.enabled);
+  } else if (key == "top_logprobs") {
+    return ReadInteger(value, key, 0, limits.top_logprobs_max, &later->top_logprobs.emplace());
   } else if (key == "background") {
     bool background = false;
     WEIR_TRY(ReadBool(value, key, &background));
@@ -111,6 +130,9 @@ absl::Status Settle(const Deferred& later, const RequestLimits& limits, ChatRequ
   if (later.input) WEIR_TRY(ReadInput(*later.input, limits, &messages));
   if (messages.empty()) return BadField("input", "has no item that this server knows");
   WEIR_TRY(CheckCommonFields(/*stream_options_given=*/false, request));
+  if (later.top_logprobs.value_or(0) > 0) {
+    request->logprobs = {true, static_cast<int>(*later.top_logprobs)};
+  }
   if (later.tool_choice) WEIR_TRY(ApplyChoice(*later.tool_choice, &conversation));
   return SettleThinking(later.thinking, &conversation);
 }

@@ -150,5 +150,15 @@ TEST(ParseResponses, RefusalsNameTheField) {
   }
 }
 
+TEST(ParseResponses, LogprobsByIncludeOrByNumber) {
+  EXPECT_FALSE(Parse(R"("input":"x","top_logprobs":0)")->logprobs.enabled);
+  const auto included = Parse(R"("input":"x","include":["message.output_text.logprobs"])");
+  EXPECT_TRUE(included->logprobs.enabled && included->logprobs.top == 0);
+  const auto numbered = Parse(R"("input":"x","top_logprobs":3)");
+  EXPECT_TRUE(numbered->logprobs.enabled && numbered->logprobs.top == 3);
+  EXPECT_EQ(ParamOf(Parse(R"("input":"x","include":[1])").status()), "include[0]");
+  EXPECT_EQ(ParamOf(Parse(R"("input":"x","top_logprobs":21)").status()), "top_logprobs");
+}
+
 }  // namespace
 }  // namespace weir::codec

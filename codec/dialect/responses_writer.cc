@@ -47,11 +47,17 @@ void AppendText(std::string_view key, std::string_view text, std::string* out) {
 }
 
 // The one part of a message or of reasoning.
-void AppendPart(ItemKind kind, std::string_view text, std::string* out) {
+void AppendPart(ItemKind kind, std::string_view text, std::string_view scores, std::string* out) {
   const bool reasoning = kind == ItemKind::kReasoning;
   *out += reasoning ? R"({"type":"reasoning_text","text":)" : R"({"type":"output_text","text":)";
   AppendJsonString(text, out);
-  *out += reasoning ? "}" : R"(,"annotations":[],"logprobs":[]})";
+  if (reasoning) {
+    out->push_back('}');
+    return;
+  }
+  *out += R"(,"annotations":[],"logprobs":[)";
+  *out += scores;
+  *out += "]}";
 }
 
 void AppendResponsesUsage(const Usage& usage, std::string* out) {
@@ -129,10 +135,14 @@ ResponsesWriter::ResponsesWriter(const ChatRequest& request, const ResponseHead&
   echo_ += EffortOf(request.conversation.thinking);
   echo_ += R"(","summary":null},"service_tier":"default","store":false,"temperature":)";
   AppendJsonNumber(double{request.sampling.temperature}, &echo_);
+  echo_ += R"(,"top_logprobs":)";
+  AppendJsonNumber(int64_t{request.logprobs.top}, &echo_);
   echo_ += R"(,"top_p":)";
   AppendJsonNumber(double{request.sampling.top_p}, &echo_);
-  // Tools can be long and are known to whoever sent them.
-  echo_ += R"(,"text":{"format":{"type":"text"}},"tool_choice":")";
+  // Tools and schemas can be long and are known to whoever sent them.
+  const bool json = request.conversation.constraint.kind == ConstraintKind::kJsonObject;
+  echo_ += json ? R"(,"text":{"format":{"type":"json_object"}},"tool_choice":")"
+                : R"(,"text":{"format":{"type":"text"}},"tool_choice":")";
   echo_ += request.conversation.tool_choice == ToolChoice::kRequired ? "required" : "auto";
   echo_ += R"(","tools":[],"truncation":"disabled",)";
 }
@@ -180,7 +190,7 @@ void ResponsesWriter::AppendItem(const ResponseItem& item, std::string_view text
       *out += item.commentary ? "commentary" : "final_answer";
       *out += R"(","content":[)";
     }
-    if (begun) AppendPart(item.kind, text, out);
+    if (begun) AppendPart(item.kind, text, item.scores, out);
     *out += "]}";
     return;
   }
@@ -248,12 +258,12 @@ void ResponsesWriter::ItemAdded(const ResponseItem& item, std::string* out) {
   if (IsCall(item.kind)) return;
   OpenOfItem("response.content_part.added", item, out);
   *out += R"(,"part":)";
-  AppendPart(item.kind, "", out);
+  AppendPart(item.kind, "", "", out);
   *out += "}\n\n";
 }
 
 void ResponsesWriter::ItemDelta(const ResponseItem& item, std::string_view delta,
-                                std::string* out) {
+                                std::string_view scores, std::string* out) {
   switch (item.kind) {
     case ItemKind::kReasoning:
       OpenOfItem("response.reasoning_text.delta", item, out);
@@ -269,7 +279,12 @@ void ResponsesWriter::ItemDelta(const ResponseItem& item, std::string_view delta
       break;
   }
   AppendText("delta", delta, out);
-  *out += item.kind == ItemKind::kMessage ? ",\"logprobs\":[]}\n\n" : "}\n\n";
+  if (item.kind == ItemKind::kMessage) {
+    *out += R"(,"logprobs":[)";
+    *out += scores;
+    out->push_back(']');
+  }
+  *out += "}\n\n";
 }
 
 void ResponsesWriter::ItemDone(const ResponseItem& item, std::string* out) {
@@ -281,7 +296,9 @@ void ResponsesWriter::ItemDone(const ResponseItem& item, std::string* out) {
     case ItemKind::kMessage:
       OpenOfItem("response.output_text.done", item, out);
       AppendText("text", item.text, out);
-      *out += ",\"logprobs\":[]";
+      *out += R"(,"logprobs":[)";
+      *out += item.scores;
+      out->push_back(']');
       break;
     case ItemKind::kFunctionCall:
       OpenOfItem("response.function_call_arguments.done", item, out);
@@ -297,7 +314,7 @@ void ResponsesWriter::ItemDone(const ResponseItem& item, std::string* out) {
   if (!IsCall(item.kind)) {
     OpenOfItem("response.content_part.done", item, out);
     *out += R"(,"part":)";
-    AppendPart(item.kind, item.text, out);
+    AppendPart(item.kind, item.text, item.scores, out);
     *out += "}\n\n";
   }
   Open("response.output_item.done", out);

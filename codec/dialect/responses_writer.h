@@ -26,6 +26,7 @@ struct ResponseItem {
   int call = -1;     // number of the call
   std::string name;  // of the tool, as the conversation knows it
   std::string text;  // so far; of a call its arguments
+  std::string scores;  // of a message: log-probabilities of its tokens, as JSON with commas between
   ItemStatus status = ItemStatus::kInProgress;
   bool commentary = false;  // a message that a call follows
 };
@@ -39,7 +40,9 @@ class ResponsesWriter {
   void Begin(std::string* out);
   // The item, and its one part where it has parts.
   void ItemAdded(const ResponseItem& item, std::string* out);
-  void ItemDelta(const ResponseItem& item, std::string_view delta, std::string* out);
+  // `scores` belong to the delta, as those of the item do to it.
+  void ItemDelta(const ResponseItem& item, std::string_view delta, std::string_view scores,
+                 std::string* out);
   // The whole of it, of its part and of the item.
   void ItemDone(const ResponseItem& item, std::string* out);
   // response.completed or response.incomplete.

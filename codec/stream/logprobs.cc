@@ -42,16 +42,14 @@ size_t Characters(std::string_view text) {
 
 }  // namespace
 
-void ChatLogprobs::Add(const Vocab& vocab, TokenId id, const TokenLogprob& logprob,
-                       bool reasoning) {
+void AppendScore(const Vocab& vocab, TokenId id, const TokenLogprob& score, std::string* out) {
   if (vocab.IsAdded(id)) return;  // markers are not text of the answer
-  std::string* out = reasoning ? &reasoning_ : &content_;
   AppendComma(out);
   out->push_back('{');
-  AppendToken(vocab, id, logprob.logprob, out);
+  AppendToken(vocab, id, score.logprob, out);
   *out += R"(,"top_logprobs":[)";
   bool first = true;
-  for (const auto& [other, value] : logprob.top) {
+  for (const auto& [other, value] : score.top) {
     if (!first) out->push_back(',');
     first = false;
     out->push_back('{');
@@ -59,6 +57,11 @@ void ChatLogprobs::Add(const Vocab& vocab, TokenId id, const TokenLogprob& logpr
     out->push_back('}');
   }
   *out += "]}";
+}
+
+void ChatLogprobs::Add(const Vocab& vocab, TokenId id, const TokenLogprob& logprob,
+                       bool reasoning) {
+  AppendScore(vocab, id, logprob, reasoning ? &reasoning_ : &content_);
 }
 
 void ChatLogprobs::TakeInto(std::string* json) {

@@ -12,6 +12,10 @@
 
 namespace weir::codec {
 
+// One token as an item of a JSON array, after a comma where `out` has an item already; markers, which
+// are not text of the answer, are left out.
+void AppendScore(const Vocab& vocab, TokenId id, const TokenLogprob& score, std::string* out);
+
 // Chat Completions: {"content": [...], "reasoning_content": [...]}.
 class ChatLogprobs {
  public:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codec/dialect/responses_writer.h"
+#include "codec/stream/logprobs.h"
 #include "codec/stream/single_response.h"
 
 namespace weir::codec {
@@ -17,7 +18,8 @@ class ResponsesResponse final : public SingleResponse {
  public:
   ResponsesResponse(const ChatRequest& request, const Prompt& prompt,
                     std::shared_ptr<const Tokenizer> tokenizer, ResponseHead head)
-      : SingleResponse(request, prompt, std::move(tokenizer), std::move(head)),
+      : SingleResponse(request, prompt, tokenizer, std::move(head)),
+        tokenizer_(std::move(tokenizer)),
         writer_(request, this->head()) {
     for (const ToolDef& tool : request.conversation.tools) {
       if (tool.freeform) freeform_.insert(tool.name);
@@ -40,7 +42,21 @@ class ResponsesResponse final : public SingleResponse {
     ResponseItem& item = items_.back();
     item.text += text;
     // Freeform text can only be told once its JSON string is whole.
-    if (stream() && item.kind != ItemKind::kFreeformCall) writer_.ItemDelta(item, text, out);
+    if (stream() && item.kind != ItemKind::kFreeformCall) {
+      const bool scored = item.kind == ItemKind::kMessage;
+      writer_.ItemDelta(item, text, scored ? std::string_view(scores_) : "", out);
+    }
+    if (item.kind == ItemKind::kMessage) TakeScores(&item);
+  }
+
+  void OnContentScore(TokenId id, const TokenLogprob& score) override {
+    AppendScore(tokenizer_->vocab(), id, score, &scores_);
+  }
+
+  void TakeScores(ResponseItem* item) {
+    if (!item->scores.empty() && !scores_.empty()) item->scores.push_back(',');
+    item->scores += scores_;
+    scores_.clear();
   }
 
   void OnFinish(FinishReason reason, std::string_view stop, std::string* out) override {
@@ -80,16 +96,19 @@ class ResponsesResponse final : public SingleResponse {
     if (!std::exchange(open_, false)) return;
     ResponseItem& item = items_.back();
     item.status = status;
+    if (item.kind == ItemKind::kMessage) TakeScores(&item);
     if (item.kind == ItemKind::kFreeformCall) {
       item.text = FreeformInput(item.text);
-      if (stream() && !item.text.empty()) writer_.ItemDelta(item, item.text, out);
+      if (stream() && !item.text.empty()) writer_.ItemDelta(item, item.text, "", out);
     }
     if (stream()) writer_.ItemDone(item, out);
   }
 
+  const std::shared_ptr<const Tokenizer> tokenizer_;
   ResponsesWriter writer_;
   std::unordered_set<std::string> freeform_;  // names of tools; constant after construction
   std::vector<ResponseItem> items_;
+  std::string scores_;  // of tokens whose text has not come yet
   bool open_ = false;  // the last one
 };
 

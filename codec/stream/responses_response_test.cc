@@ -136,5 +136,30 @@ TEST(ResponsesStream, FailureIsTheLastEvent) {
   EXPECT_NE(last.dump().find("req-1"), std::string::npos);
 }
 
+TEST(ResponsesResponse, LogprobsRideWithTheirText) {
+  Exchange exchange(R"(,"stream":true,"top_logprobs":1)");
+  const TokenLogprob score{-0.5f, {{65, -0.5f}}};
+  for (const TokenId id : exchange.tokenizer->EncodeTrusted("why</think>Sure")) {
+    exchange.response->Push(0, std::span(&id, 1), {&score, 1}, &exchange.out);
+  }
+  exchange.response->Finish(0, EngineFinish::kStop, &exchange.out);
+  std::string told;  // tokens of the deltas
+  const std::vector<json> events = exchange.Events();
+  for (const json& event : events) {
+    if (event["type"] != "response.output_text.delta") continue;
+    for (const json& one : event["logprobs"]) {
+      told += one["token"];
+      EXPECT_EQ(one["logprob"], -0.5);
+      EXPECT_EQ(one["top_logprobs"].size(), 1u);
+    }
+  }
+  EXPECT_EQ(told, "Sure");
+  std::string whole;
+  for (const json& one : events.back()["response"]["output"][1]["content"][0]["logprobs"]) {
+    whole += one["token"];
+  }
+  EXPECT_EQ(whole, "Sure");
+}
+
 }  // namespace
 }  // namespace weir::codec

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/stdx/check.h"
 #include "base/stdx/planted.h"
 #include "codec/dialect/error_body.h"
 
@@ -21,10 +22,24 @@ bool SingleResponse::Push(int choice, std::span<const TokenId> ids, TokenLogprob
                           std::string* out) {
   if (done() || parser_.stopped()) return true;
   events_.Clear();
-  usage_.completion_tokens += parser_.Push(ids, &events_);
+  const size_t taken = logprobs.empty() ? parser_.Push(ids, &events_) : PushEach(ids, logprobs);
+  usage_.completion_tokens += taken;
   usage_.reasoning_tokens = parser_.reasoning_ids();
   Deliver(out);
   return parser_.stopped();
+}
+
+// Id by id, since each belongs to the part it is in.
+size_t SingleResponse::PushEach(std::span<const TokenId> ids, TokenLogprobs logprobs) {
+  WEIR_CHECK(logprobs.size() == ids.size());
+  size_t taken = 0;
+  while (taken < ids.size() && !parser_.stopped()) {
+    const bool content = !parser_.reasoning() && parser_.tool_calls() == 0;
+    parser_.Push(ids.subspan(taken, 1), &events_);
+    if (content) OnContentScore(ids[taken], logprobs[taken]);
+    ++taken;
+  }
+  return taken;
 }
 
 void SingleResponse::Finish(int choice, EngineFinish reason, std::string* out) {

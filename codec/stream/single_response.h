@@ -27,6 +27,8 @@ class SingleResponse : public Response {
   SingleResponse(const ChatRequest& request, const Prompt& prompt,
                  std::shared_ptr<const Tokenizer> tokenizer, ResponseHead head);
 
+  // A token of the content, before what it meant; only where log-probabilities were asked for.
+  virtual void OnContentScore(TokenId id, const TokenLogprob& score) {}
   // Never with an empty text, but for the beginning of a call.
   virtual void OnEvent(const StreamEvents::Event& event, std::string_view text,
                        std::string* out) = 0;
@@ -42,6 +44,7 @@ class SingleResponse : public Response {
   }
 
  private:
+  size_t PushEach(std::span<const TokenId> ids, TokenLogprobs logprobs);
   void Deliver(std::string* out);
 
   const bool stream_;
