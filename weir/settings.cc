@@ -51,7 +51,6 @@ void FillEngineDefaults(bool prefill, v1::EngineConfig* engine) {
   if (engine->drain_ms() == 0) engine->set_drain_ms(30000);
   if (engine->retain_max() == 0) engine->set_retain_max(64);
   if (engine->window_states() == 0) engine->set_window_states(64);
-  SetDefault(engine->mutable_replay(), "exact");
 }
 
 // Zero and empty become the documented defaults; what another setting or the checkpoint decides
@@ -197,7 +196,7 @@ void CheckEngine(const std::string& section, const v1::EngineConfig& engine, boo
   CheckRange(field("threads"), engine.threads(), 1, 1024, problems);
   CheckRange(field("retain_max"), engine.retain_max(), 1, 1000000, problems);
   CheckRange(field("window_states"), engine.window_states(), 1, 65536, problems);
-  CheckWord(field("replay"), engine.replay(), {"exact", "bounded"}, problems);
+  CheckWord(field("replay"), engine.replay(), {"", "exact", "bounded"}, problems);
   CheckRange(field("drain_ms"), engine.drain_ms(), 1, 86400000, problems);
   CheckWord(field("transfer"), engine.transfer(), {"auto", "shm", "ucx"}, problems);
 }
