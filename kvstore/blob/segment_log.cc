@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint32_t kRefusalsBeforeRetry = 32;  // of appends, after the disk said it is full
 constexpr uint64_t kSegmentBytesMax = 512 * kMiB;
+constexpr uint64_t kUnusedShare = 32;
 
 absl::Status Miss(std::string_view why) { return Error(Reason::kUnknownModel, why, "place"); }
 
@@ -188,9 +189,13 @@ void SegmentLog::WriteFooter(Segment* segment) {
   segment->summaries.clear();
   segment->summaries.shrink_to_fit();
   const uint32_t pages = FooterPages(live.size());
-  const uint64_t file_bytes = uint64_t{segment->end_page + pages} * kRecordPage;
+  uint64_t file_bytes = uint64_t{segment->end_page + pages} * kRecordPage;
+  // To cut a file waits for the file system's journal, so a little space at its end stays unused.
+  if (segment->file_bytes - file_bytes <= segment->file_bytes / kUnusedShare)
+    file_bytes = segment->file_bytes;
   // Without a footer the next start reads headers instead.
-  if (stats_.writes_off || !directory_->Truncate(segment->fd, file_bytes).ok()) {
+  if (stats_.writes_off || (file_bytes < segment->file_bytes &&
+                            !directory_->Truncate(segment->fd, file_bytes).ok())) {
     segment->state = Segment::State::kSealed;
     return;
   }
@@ -205,7 +210,7 @@ void SegmentLog::WriteFooter(Segment* segment) {
   ++segment->writes;
   IoRequest request{.kind = IoRequest::Kind::kWrite,
                     .fd = segment->fd,
-                    .offset = uint64_t{segment->end_page} * kRecordPage,
+                    .offset = file_bytes - segment->footer.bytes(),
                     .part_count = 1,
                     .cookie = static_cast<uint64_t>(index)};
   request.parts[0] = {segment->footer.data(), segment->footer.bytes()};
