@@ -67,9 +67,10 @@ uint32_t TieredStore::Match(const BlockKey& root, std::span<const BlockKey> keys
 // The stretches that begin before block `end`, from the end, so that the end of a chain is colder
 // than its root.
 void TieredStore::TouchChain(uint32_t end) {
-  if (IsPlanted(Planted::kEvictParents)) std::reverse(hits_.begin(), hits_.end());
   for (auto hit = hits_.rbegin(); hit != hits_.rend(); ++hit) {
-    if (hit->at < end) host_.Touch(hit->run);
+    if (hit->at >= end) continue;
+    host_.Touch(hit->run);
+    if (IsPlanted(Planted::kEvictParents)) return;
   }
 }
 
