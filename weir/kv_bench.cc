@@ -232,7 +232,8 @@ int RunKvBench(const KvArgs& args) {
   if (!ReadTrace(args.trace, &trace)) {
     std::fprintf(
         stderr,
-        "weir kv bench: --trace names a file of requests as JSON lines; or --speed, --restart\n");
+        "weir kv bench: --trace names a file of requests as JSON lines; or --speed, --restart, "
+        "--node\n");
     return 2;
   }
   return args.payload == "none" ? ReplayCounted(args, trace) : ReplayReal(args, trace);

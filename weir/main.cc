@@ -7,6 +7,7 @@
 
 #include "weir/build_id.h"
 #include "weir/commands.h"
+#include "weir/kv_commands.h"
 #include "weir/version.h"
 
 namespace {
@@ -92,7 +93,7 @@ CLI::App* AddBench(CLI::App* app, weir::BenchArgs* args) {
   return bench;
 }
 
-CLI::App* AddKv(CLI::App* app, weir::KvArgs* args) {
+CLI::App* AddKv(CLI::App* app, weir::KvArgs* args, weir::KvNodeBenchArgs* node) {
   CLI::App* kv = app->add_subcommand("kv", "Look into a disk tier of KV, or measure the store");
   kv->description(
       "Looks into the folder of a disk tier that no server uses, or measures the store.\n\n"
@@ -109,11 +110,55 @@ CLI::App* AddKv(CLI::App* app, weir::KvArgs* args) {
   kv->add_option("--payload", args->payload, "bench: none counts blocks; real keeps and checks bytes")
       ->check(CLI::IsMember({"none", "real"}));
   kv->add_option("--capacity", args->capacity, "bench: blocks of the host tier; several may be given");
+  kv->add_option("--node", node->address, "bench: a running store, at its --listen address");
   kv->add_flag("--speed", args->speed, "bench: copies, disk and lookup beside what bounds them");
   kv->add_flag("--restart", args->restart, "bench: memory and start-up time of a large disk tier");
   kv->add_flag("--quick", args->quick, "Take seconds");
   kv->add_flag("--json", args->json, "Print one JSON object");
   return kv;
+}
+
+int RunKvOrNodeBench(const weir::KvArgs& args, weir::KvNodeBenchArgs node) {
+  if (args.what != "bench" || node.address.empty()) return weir::RunKv(args);
+  node.quick = args.quick;
+  node.json = args.json;
+  return weir::RunKvNodeBench(node);
+}
+
+CLI::App* AddSimulate(CLI::App* app) {
+  CLI::App* simulate =
+      app->add_subcommand("simulate", "Run a cluster of the production cores on a fake clock");
+  simulate->allow_extras();
+  simulate->prefix_command();
+  simulate->footer(
+      "Options: --seed N the first seed (1), --count N so many seeds (1), --trace 1 every message.");
+  return simulate;
+}
+
+CLI::App* AddKvStore(CLI::App* app, weir::KvStoreArgs* args) {
+  CLI::App* store = app->add_subcommand("kvstore", "Run the store of a host for its engines");
+  store->description(
+      "Keeps KV of several engine processes of this host in shared memory and on a local disk.\n\n"
+      "Example:\n"
+      "  weir kvstore --role node --listen unix:/run/weir/kv.sock --host-bytes 64GiB \\\n"
+      "      --dir /var/lib/weir/kv --disk-bytes 1TiB");
+  store->add_option("--role", args->role, "node")->capture_default_str();
+  store->add_option("--listen", args->listen, "Where engines dial: unix:PATH or host:port")
+      ->required();
+  store->add_option("--admin-address", args->admin, "HTTP for /metrics, /health and /debug/state")
+      ->capture_default_str();
+  store->add_option("--host-bytes", args->host_bytes, "Memory of the host tier")
+      ->transform(CLI::AsSizeValue(false));
+  store->add_option("--dir", args->dir, "Folder of the disk tier; none without it");
+  store->add_option("--window-bytes", args->window_bytes, "Memory for window states; none without")
+      ->transform(CLI::AsSizeValue(false));
+  store->add_option("--state-bytes", args->state_bytes, "The largest window state")
+      ->transform(CLI::AsSizeValue(false));
+  store->add_option("--state-seconds", args->state_seconds, "How long a window state may be used")
+      ->capture_default_str();
+  store->add_option("--disk-bytes", args->disk_bytes, "What the disk tier may hold")
+      ->transform(CLI::AsSizeValue(false));
+  return store;
 }
 
 }  // namespace
@@ -155,14 +200,12 @@ static int RunProgram(int argc, char** argv) {
   CLI::App* bench = AddBench(&app, &bench_args);
 
   weir::KvArgs kv_args;
-  CLI::App* kv = AddKv(&app, &kv_args);
+  weir::KvNodeBenchArgs kv_node_args;
+  CLI::App* kv = AddKv(&app, &kv_args, &kv_node_args);
+  weir::KvStoreArgs kvstore_args;
+  CLI::App* kvstore = AddKvStore(&app, &kvstore_args);
 
-  CLI::App* simulate =
-      app.add_subcommand("simulate", "Run a cluster of the production cores on a fake clock");
-  simulate->allow_extras();
-  simulate->prefix_command();
-  simulate->footer(
-      "Options: --seed N the first seed (1), --count N so many seeds (1), --trace 1 every message.");
+  CLI::App* simulate = AddSimulate(&app);
 
   if (argc > 1 && argv[1][0] != '-' && !IsSubcommand(app, argv[1])) {
     std::fprintf(stderr, "weir: unknown subcommand '%s'; `weir --help` lists them\n", argv[1]);
@@ -184,7 +227,8 @@ static int RunProgram(int argc, char** argv) {
     bench_args.rest = bench->remaining();
     return weir::RunBench(bench_args);
   }
-  if (kv->parsed()) return weir::RunKv(kv_args);
+  if (kv->parsed()) return RunKvOrNodeBench(kv_args, kv_node_args);
+  if (kvstore->parsed()) return weir::RunKvStore(kvstore_args);
   if (simulate->parsed()) return weir::RunSimulate(simulate->remaining());
   return 2;
 }

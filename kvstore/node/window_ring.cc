@@ -42,6 +42,7 @@ WindowRing::WindowRing(std::span<std::byte> memory, const Options& options)
   const uint64_t slots = memory.size() / slot_bytes_;
   WEIR_CHECK(slots > 0 && slots < UINT32_MAX);
   keys_.resize(slots);
+  domains_.resize(slots);
   used_.resize(slots);
 }
 
@@ -57,7 +58,7 @@ uint32_t WindowRing::NextSlot() {
 }
 
 absl::Status WindowRing::Put(Instant now, const BlockKey& key, Position position,
-                             std::span<const std::byte> state) {
+                             std::span<const std::byte> state, const DomainId& domain) {
   if (state.size() > options_.state_bytes_max) {
     return Error(Reason::kTooLarge, "a window state is larger than a slot", "state");
   }
@@ -65,6 +66,7 @@ absl::Status WindowRing::Put(Instant now, const BlockKey& key, Position position
   const uint32_t slot = known != slot_of_.end() ? known->second : NextSlot();
   if (used_[slot]) slot_of_.erase(keys_[slot]);
   keys_[slot] = key;
+  domains_[slot] = domain;
   used_[slot] = true;
   slot_of_[key] = slot;
 
@@ -121,10 +123,14 @@ absl::StatusOr<WindowRing::State> WindowRing::ReadSlot(Instant now, const BlockK
 
 absl::StatusOr<Position> WindowRing::Get(Instant now, const BlockKey& key,
                                          std::vector<std::byte>* out) const {
-  WEIR_ASSIGN(const uint32_t slot, SlotOf(key));
-  WEIR_ASSIGN(const State state, ReadSlot(now, key, options_.time_to_live, Slot(slot)));
+  WEIR_ASSIGN(const State state, Find(now, key));
   out->assign(state.bytes.begin(), state.bytes.end());
   return state.position;
+}
+
+absl::StatusOr<WindowRing::State> WindowRing::Find(Instant now, const BlockKey& key) const {
+  WEIR_ASSIGN(const uint32_t slot, SlotOf(key));
+  return ReadSlot(now, key, options_.time_to_live, Slot(slot));
 }
 
 absl::StatusOr<uint32_t> WindowRing::SlotOf(const BlockKey& key) const {
@@ -136,6 +142,12 @@ absl::StatusOr<uint32_t> WindowRing::SlotOf(const BlockKey& key) const {
 
 void WindowRing::MarkCold(const BlockKey& key) {
   if (slot_of_.contains(key) && cold_.size() < keys_.size()) cold_.push_back(key);
+}
+
+void WindowRing::EraseDomain(const DomainId& domain) {
+  for (uint32_t slot = 0; slot < slots(); ++slot) {
+    if (used_[slot] && domains_[slot] == domain) Erase(BlockKey(keys_[slot]));
+  }
 }
 
 void WindowRing::Erase(const BlockKey& key) {

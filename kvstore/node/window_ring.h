@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/runtime/time.h"
+#include "kvstore/blob/record.h"
 #include "kvstore/key/block_key.h"
 
 namespace weir::kv {
@@ -38,13 +39,16 @@ class WindowRing {
 
   // Overwrites the oldest slot. kTooLarge for a state beyond state_bytes_max.
   absl::Status Put(Instant now, const BlockKey& key, Position position,
-                   std::span<const std::byte> state);
+                   std::span<const std::byte> state, const DomainId& domain = {});
   // Copies the state out. kUnknownModel when there is none, kLeaseExpired when it is too old,
   // kCorrupt when it is damaged or half overwritten.
   absl::StatusOr<Position> Get(Instant now, const BlockKey& key, std::vector<std::byte>* out) const;
   // A turn went on from this state: it is overwritten before others, but a fork may still find it.
   void MarkCold(const BlockKey& key);
   void Erase(const BlockKey& key);
+  void EraseDomain(const DomainId& domain);
+  // The state in place, verified; until the next Put or Erase.
+  absl::StatusOr<State> Find(Instant now, const BlockKey& key) const;
 
   // What a remote reader does with its copy of a slot.
   static absl::StatusOr<State> ReadSlot(Instant now, const BlockKey& key, Duration time_to_live,
@@ -54,6 +58,7 @@ class WindowRing {
   std::span<const std::byte> Slot(uint32_t index) const {
     return memory_.subspan(uint64_t{index} * slot_bytes_, slot_bytes_);
   }
+  const Options& options() const { return options_; }
   uint32_t slots() const { return static_cast<uint32_t>(keys_.size()); }
 
  private:
@@ -65,6 +70,7 @@ class WindowRing {
   uint64_t generation_ = 0;
   uint32_t next_ = 0;
   std::vector<BlockKey> keys_;  // of the slots
+  std::vector<DomainId> domains_;
   std::vector<bool> used_;
   std::deque<BlockKey> cold_;  // the first marked first
   absl::flat_hash_map<BlockKey, uint32_t> slot_of_;
