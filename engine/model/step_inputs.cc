@@ -98,6 +98,10 @@ bool StepInputs::NextPass(kernels::Stream& stream) {
     WEIR_CHECK(group_ == plan_->rows.size());  // a group that fits no pass breaks the limits
     return false;
   }
+  // Somebody waits for every token of a step that decodes.
+  stream.SetUrgent(std::any_of(plan_->rows.begin(), plan_->rows.end(), [](const StepRow& row) {
+    return row.kind == RowKind::kVerify;
+  }));
   Upload(stream);
   return true;
 }

@@ -24,6 +24,8 @@ class CpuStream final : public Stream {
   bool Done(Event event) override { return queue_.Done(event.sequence); }
   void Wait(Event event) override { queue_.Wait(event.sequence); }
 
+  void SetUrgent(bool urgent) override { queue_.SetUrgent(urgent); }
+
   CommandQueue& queue() { return queue_; }
 
  private:

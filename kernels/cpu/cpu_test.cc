@@ -5,12 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 #include <vector>
 
 #include "kernels/cpu/cpu_fixture_for_test.h"
-#include "kernels/cpu/pool.h"
 
 namespace weir::kernels {
 namespace {
@@ -286,44 +283,6 @@ INSTANTIATE_TEST_SUITE_P(Isa, CpuTest, ::testing::ValuesIn(kIsaNames), IsaTestNa
 TEST(Isa, ANameThatIsNoneIsRefused) {
   EXPECT_FALSE(cpu::CheckedIsa("sse9").ok());
   EXPECT_TRUE(cpu::CheckedIsa("scalar").ok());
-}
-
-// Several streams at once, more commands than a queue holds, jobs of every size: each index of each
-// job is run exactly once, and commands of a stream in order.
-TEST(ComputePool, RunsEveryPartOfEveryCommandOnce) {
-  cpu::ComputePool pool(3);
-  struct Arguments {
-    std::vector<std::atomic<int>>* hits;
-    std::vector<int>* order;
-    int number;
-  };
-  const auto drive = [&](int commands) {
-    std::vector<std::atomic<int>> hits(1000);
-    std::vector<int> order;
-    cpu::CommandQueue queue(&pool);
-    for (int i = 0; i < commands; ++i) {
-      queue.Push(
-          [](cpu::Team& team, const void* arguments) {
-            const auto& args = *static_cast<const Arguments*>(arguments);
-            args.order->push_back(args.number);
-            team.For(args.number % 1000, 1 + args.number % 7,
-                     [&](const cpu::Team::Part&, int64_t part) {
-                       (*args.hits)[static_cast<size_t>(part)].fetch_add(1);
-                     });
-          },
-          Arguments{&hits, &order, i});
-    }
-    queue.Wait(queue.pushed());
-    for (int i = 0; i < commands; ++i) ASSERT_EQ(order.at(static_cast<size_t>(i)), i);
-    for (int p = 0; p < 1000; ++p) {
-      int want = 0;
-      for (int i = 0; i < commands; ++i) want += p < i % 1000 ? 1 : 0;
-      ASSERT_EQ(hits[static_cast<size_t>(p)].load(), want) << "part " << p;
-    }
-  };
-  std::thread other([&] { drive(1500); });
-  drive(2000);
-  other.join();
 }
 
 }  // namespace

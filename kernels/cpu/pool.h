@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ComputePool: the threads that compute. One of them, the leader, takes commands from streams in
-// order, one at a time, from the stream that has had the least time, so that a long prefill and a
-// decode step share the machine fairly whatever their sizes; a command may split its work over all
-// threads. Nobody else computes, so more streams never mean more running threads.
+// order, one at a time; a command may split its work over all threads. Nobody else computes, so more
+// streams never mean more running threads. Urgent streams and others take turns as arbiter.h says,
+// streams of one kind by the time that they have had. A command that is not urgent gives way between
+// two of its parts and is taken up again where it stopped, so one long product delays nobody.
 //
 // Idle threads spin for a while, because the next command is usually microseconds away, and then
 // park, because the core may belong to somebody else. Made at load; its threads end with it.
@@ -19,6 +20,8 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "kernels/cpu/arbiter.h"
 
 namespace weir::kernels::cpu {
 
@@ -37,7 +40,7 @@ class Team {
     std::byte* scratch = nullptr;  // kThreadScratch
   };
 
-  explicit Team(ComputePool* pool) : pool_(pool) {}
+  Team(ComputePool* pool, std::byte* shared) : pool_(pool), shared_(shared) {}
 
   // Calls f(part, index) for every index below count, on any thread and in any order, and returns
   // when all have returned. Takes `grain` neighbours at a time.
@@ -45,10 +48,11 @@ class Team {
   void For(int64_t count, int64_t grain, const F& f);
 
   int threads() const;
-  std::byte* shared() const;  // kSharedScratch; survives from one For to the next
+  std::byte* shared() const { return shared_; }  // kSharedScratch; survives from For to For
 
  private:
   ComputePool* const pool_;
+  std::byte* const shared_;
 };
 
 // Commands in order, from one thread at a time to the leader.
@@ -63,6 +67,8 @@ class CommandQueue {
   CommandQueue(const CommandQueue&) = delete;
   CommandQueue& operator=(const CommandQueue&) = delete;
 
+  // Whether what is pushed from now on is urgent; commands before it in this queue become so too.
+  void SetUrgent(bool urgent) { urgent_local_ = urgent; }
   // A copy of the arguments is kept. Waits only while kCapacity commands are pending.
   template <class Arguments>
   void Push(Run run, const Arguments& arguments) {
@@ -78,6 +84,7 @@ class CommandQueue {
   friend class ComputePool;
   struct Command {
     Run run = nullptr;
+    bool urgent = false;
     alignas(16) std::byte arguments[kArgumentBytes];
   };
 
@@ -86,21 +93,26 @@ class CommandQueue {
   ComputePool* const pool_;
   const std::unique_ptr<Command[]> commands_;
   uint64_t pushed_local_ = 0;  // the pushing thread's
+  bool urgent_local_ = false;  // likewise
   std::atomic<uint64_t> pushed_{0};
   std::atomic<uint64_t> done_{0};
+  std::atomic<int> urgent_{0};        // urgent commands that are not done
   std::atomic<uint32_t> waiting_{0};  // threads parked in Wait
   std::atomic<uint64_t> spent_{0};    // time that the leader has given to this queue
 };
 
 class ComputePool {
  public:
+  using Clock = uint64_t (*)();  // nanoseconds, never backwards; the leader reads it
+
   // 0 threads: as many as there are cores for this process.
-  explicit ComputePool(int threads);
+  explicit ComputePool(int threads, Clock clock = SteadyClock);
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
 
   int threads() const { return threads_; }
+  static uint64_t SteadyClock();
 
  private:
   friend class Team;
@@ -109,13 +121,25 @@ class ComputePool {
 
   void Lead();
   void Work(int thread);
-  bool RunOneCommand(Team* team);
+  bool RunOneCommand();
+  // The queue whose turn it is, or null. During a slice of `outer`: a step that it gives way to.
+  CommandQueue* Take(CommandQueue* outer);
+  void Run(CommandQueue* queue, std::byte* shared);
+  // Whether the slice in hand must end; and runs the step that it ends for.
+  bool GivesWay();
+  void RunStep();
   void RunParts(int64_t count, int64_t grain, Body body, const void* context);
-  // Takes parts of the current job until none is left.
-  void TakeParts(int thread);
+  // Runs parts from `from` on and returns where it stopped: at `count`, or where it gave way.
+  int64_t RunJob(int64_t from, int64_t count, int64_t grain, Body body, const void* context);
+  // Takes parts of the current job until none is left; the leader, until it gives way. Returns the
+  // first index that nobody will run.
+  int64_t TakeParts(int thread);
+  std::byte* SharedScratch(int level) const;  // 0, or 1 for a step within a slice
+  Team::Part PartOf(int thread) const;
   void Ring();
 
   const int threads_;
+  const Clock clock_;
   const std::unique_ptr<std::byte[], void (*)(std::byte*)> scratch_;
 
   // The job in hand. `ticket_` is its number (upper half) and the next index (lower half), changed
@@ -133,6 +157,14 @@ class ComputePool {
   std::atomic<uint32_t> bell_{0};  // the leader waits for a change
   std::atomic<bool> leader_parked_{false};
   std::atomic<bool> stopping_{false};
+
+  std::atomic<int> urgent_{0};  // urgent commands in all queues
+
+  // The leader's alone.
+  Arbiter arbiter_;
+  CommandQueue* slice_ = nullptr;  // what runs, unless it is a step
+  uint64_t mark_ = 0;              // up to when the slice's time is counted
+  uint64_t lent_ = 0;              // time of steps within slices
 
   std::mutex queues_lock_;
   std::atomic<const CommandQueue*> serving_{nullptr};  // what the leader touches

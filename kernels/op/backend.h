@@ -38,6 +38,10 @@ class Stream {
   virtual bool Done(Event event) = 0;  // never blocks
   virtual void Wait(Event event) = 0;  // blocks
 
+  // Whether somebody waits for each token of what is pushed from now on. A backend that computes on
+  // shared threads lets such work go first.
+  virtual void SetUrgent(bool urgent) {}
+
   // Kernels bracket every access to device memory; see CpuBackend's guarded mode.
   virtual void BeginKernel() {}
   virtual void EndKernel() {}
