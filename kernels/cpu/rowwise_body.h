@@ -125,9 +125,13 @@ void ExpBelowRow(const float* x, float top, int64_t count, float* out) {
       });
 }
 
-// Independent lanes, which the compiler turns into registers of doubles.
+// A maximum keeps its second operand when one is NaN.
 void ReluAxpyRow(double* sum, double a, const float* x, int64_t count) {
-  for (int64_t k = 0; k < count; ++k) sum[k] += (x[k] < 0 ? 0.0 : static_cast<double>(x[k])) * a;
+  int64_t i = 0;
+  for (; i + Vec::kLanes <= count; i += Vec::kLanes) {
+    Vec::AddDoubles(sum + i, a, Vec::Max(Vec::Zero(), Vec::Load(x + i)));
+  }
+  for (; i < count; ++i) sum[i] += (x[i] < 0 ? 0.0 : static_cast<double>(x[i])) * a;
 }
 
 void SwigluRow(float* gate, const float* up, int64_t count, float limit, float factor) {

@@ -48,6 +48,14 @@ struct Vec {
     const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(codes), 23));
   }
+  // sum[k] += a x[k] in double, product and sum rounded apart.
+  WEIR_LANE_CODE void AddDoubles(double* sum, double a, F x) {
+    const __m256d by = _mm256_set1_pd(a);
+    const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+    const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    _mm256_storeu_pd(sum, _mm256_add_pd(_mm256_loadu_pd(sum), _mm256_mul_pd(low, by)));
+    _mm256_storeu_pd(sum + 4, _mm256_add_pd(_mm256_loadu_pd(sum + 4), _mm256_mul_pd(high, by)));
+  }
   // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times
   // 2^-8.
   WEIR_LANE_CODE F F8(const uint8_t* p) {

@@ -49,6 +49,14 @@ struct Vec {
     const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23));
   }
+  // sum[k] += a x[k] in double, product and sum rounded apart.
+  WEIR_LANE_CODE void AddDoubles(double* sum, double a, F x) {
+    const __m512d by = _mm512_set1_pd(a);
+    const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    _mm512_storeu_pd(sum, _mm512_add_pd(_mm512_loadu_pd(sum), _mm512_mul_pd(low, by)));
+    _mm512_storeu_pd(sum + 8, _mm512_add_pd(_mm512_loadu_pd(sum + 8), _mm512_mul_pd(high, by)));
+  }
   // kLanes e4m3 codes, NaN included. A code moved into the fields of an F16 is its value times
   // 2^-8.
   WEIR_LANE_CODE F F8(const uint8_t* p) {

@@ -47,6 +47,14 @@ struct Vec {
     const __m128i codes = _mm_set_epi32(p[3], p[2], p[1], p[0]);
     return _mm_castsi128_ps(_mm_slli_epi32(codes, 23));
   }
+  // sum[k] += a x[k] in double, product and sum rounded apart.
+  WEIR_LANE_CODE void AddDoubles(double* sum, double a, F x) {
+    const __m128d by = _mm_set1_pd(a);
+    const __m128d low = _mm_cvtps_pd(x);
+    const __m128d high = _mm_cvtps_pd(_mm_movehl_ps(x, x));
+    _mm_storeu_pd(sum, _mm_add_pd(_mm_loadu_pd(sum), _mm_mul_pd(low, by)));
+    _mm_storeu_pd(sum + 2, _mm_add_pd(_mm_loadu_pd(sum + 2), _mm_mul_pd(high, by)));
+  }
   // kLanes e4m3 codes, NaN included.
   WEIR_LANE_CODE F F8(const uint8_t* p) {
     return _mm_set_ps(kE4m3.value[p[3]], kE4m3.value[p[2]], kE4m3.value[p[1]], kE4m3.value[p[0]]);
