@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -209,9 +210,41 @@ class Lane {
     const int times = IsPlanted(Planted::kSlowStep) ? 4 : 1;
     for (int i = 0; i < times; ++i) backend_->ops().Linear(*stream_, args);
   }
+  void PushAttention(const SparseAttentionArgs& args) {
+    backend_->ops().SparseAttention(*stream_, args);
+  }
+  void PushSelection(const IndexSelectArgs& args) { backend_->ops().IndexSelect(*stream_, args); }
   void Wait() { stream_->Wait(stream_->Record()); }
 
+  // Floats between -1 and 1.
+  absl::StatusOr<Tensor> Floats(int64_t count) {
+    const std::vector<float> x = Inputs(count);
+    Tensor tensor{0, DType::kF32, {count, 1, 1}};
+    WEIR_ASSIGN(tensor.address, Allocate(count * 4));
+    return Put(tensor, x.data(), x.size() * 4);
+  }
+  absl::StatusOr<Tensor> Ints(const std::vector<int32_t>& values) {
+    const auto count = static_cast<int64_t>(values.size());
+    Tensor tensor{0, DType::kI32, {count, 1, 1}};
+    WEIR_ASSIGN(tensor.address, Allocate(count * 4));
+    return Put(tensor, values.data(), values.size() * 4);
+  }
+  // Bytes that are middling numbers as codes and as scales of any store.
+  absl::StatusOr<DeviceAddress> Codes(int64_t bytes) {
+    std::vector<uint8_t> codes(static_cast<size_t>(bytes));
+    for (size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<uint8_t>(0x30 | (RandomBits(5, 0, i) & 15));
+    }
+    WEIR_ASSIGN(const DeviceAddress at, Allocate(bytes));
+    return Put({at, DType::kU8, {bytes, 1, 1}}, codes.data(), codes.size()).address;
+  }
+
  private:
+  Tensor Put(const Tensor& tensor, const void* from, size_t bytes) {
+    stream_->CopyIn(tensor.address, from, bytes);
+    Wait();
+    return tensor;
+  }
   Lane(const KernelTable& kernels, std::unique_ptr<Backend> backend)
       : kernels_(kernels), backend_(std::move(backend)), stream_(backend_->NewStream()) {}
   cpu::CommandQueue& Queue() { return static_cast<cpu::CpuStream&>(*stream_).queue(); }
@@ -225,6 +258,8 @@ class Lane {
 // What one turn runs on one lane, and how much it counts for.
 struct Work {
   std::vector<LinearArgs> linear;
+  std::vector<SparseAttentionArgs> attention;
+  std::vector<IndexSelectArgs> selection;
   DeviceAddress read = 0;
   int64_t read_bytes = 0;
   int64_t multiply_adds = 0;
@@ -251,6 +286,8 @@ void RunTurn(const Lanes& lanes, Case* c) {
     if (work.read_bytes > 0) lane.PushRead(work.read, work.read_bytes);
     if (work.multiply_adds > 0) lane.PushMultiplyAdds(work.multiply_adds);
     for (const LinearArgs& args : work.linear) lane.PushLinear(args);
+    for (const SparseAttentionArgs& args : work.attention) lane.PushAttention(args);
+    for (const IndexSelectArgs& args : work.selection) lane.PushSelection(args);
     lane.PushClock(&end[i]);
   }
   double rate = 0;
@@ -269,6 +306,7 @@ struct Sizes {
   int64_t set_bytes = 0;  // what a turn reads on one lane
   int64_t multiply_adds = 0;
   int products = 0;  // of one turn
+  int rows = 0;      // likewise, of attention and selection
   int turns = 0;
 };
 
@@ -281,9 +319,13 @@ class Bench {
     std::vector<Work> flops;
     for (const std::unique_ptr<Lane>& lane : lanes_) {
       WEIR_ASSIGN(const DeviceAddress at, lane->Allocate(sizes_.set_bytes));
-      read.push_back({{}, at, sizes_.set_bytes, 0, static_cast<double>(sizes_.set_bytes)});
-      flops.push_back(
-          {{}, 0, 0, sizes_.multiply_adds, 2.0 * static_cast<double>(sizes_.multiply_adds)});
+      Work& reading = read.emplace_back();
+      reading.read = at;
+      reading.read_bytes = sizes_.set_bytes;
+      reading.amount = static_cast<double>(sizes_.set_bytes);
+      Work& multiplying = flops.emplace_back();
+      multiplying.multiply_adds = sizes_.multiply_adds;
+      multiplying.amount = 2.0 * static_cast<double>(sizes_.multiply_adds);
     }
     Add("read", "memory read loop", false, 0, std::move(read));
     Add("fma", "multiply-add loop", true, 1, std::move(flops));
@@ -323,6 +365,66 @@ class Bench {
     return absl::OkStatus();
   }
 
+  // One row of V4.1-Flash: 64 heads of 512 over a window of 128 and 512 entries. Scores and sums.
+  absl::Status AddAttention() {
+    std::vector<Work> works;
+    for (const std::unique_ptr<Lane>& lane : lanes_) {
+      SparseAttentionArgs args;
+      args.heads = 64;
+      args.width = 512;
+      args.window = 128;
+      args.select = 512;
+      args.scale = 0.04f;
+      WEIR_ASSIGN(args.rows, OneRow(lane.get(), kEntries - 1));
+      WEIR_ASSIGN(args.q, lane->Floats(64 * 512));
+      WEIR_ASSIGN(args.sink, lane->Floats(64));
+      WEIR_ASSIGN(args.scratch, lane->Floats((128 + 512) * 512));
+      WEIR_ASSIGN(args.out, lane->Floats(64 * 512));
+      args.ring.format = RowFormat::kFp8Block32;
+      args.ring.row_bytes = static_cast<int64_t>(RowBytes(args.ring.format, 512));
+      args.ring.ring_rows = 128;
+      WEIR_ASSIGN(args.ring.state, lane->Ints({0}));
+      WEIR_ASSIGN(args.ring.base, lane->Codes(128 * args.ring.row_bytes));
+      args.fresh.address = args.ring.base;
+      WEIR_ASSIGN(args.entries, Store(lane.get(), RowFormat::kFp4Block16, 512));
+      std::vector<int32_t> selected;
+      for (int32_t i = 0; i < 512; ++i)
+        selected.push_back(i * static_cast<int32_t>(kEntries / 512));
+      WEIR_ASSIGN(args.selected, lane->Ints(selected));
+      Work work;
+      work.attention.assign(static_cast<size_t>(sizes_.rows), args);
+      work.amount = 4.0 * 64 * 512 * (128 + 512) * sizes_.rows;
+      works.push_back(std::move(work));
+    }
+    Add("attention_row", "V4.1 attention, one row of 640 keys", true, 1, std::move(works));
+    return absl::OkStatus();
+  }
+
+  // One row's choice of 512 among kEntries entries, 32 heads of 128. Scores alone.
+  absl::Status AddSelection() {
+    std::vector<Work> works;
+    for (const std::unique_ptr<Lane>& lane : lanes_) {
+      IndexSelectArgs args;
+      args.heads = 32;
+      args.width = 128;
+      args.select = 512;
+      args.scale = 0.01f;
+      WEIR_ASSIGN(args.rows, OneRow(lane.get(), kEntries - 1));
+      WEIR_ASSIGN(args.q, lane->Floats(32 * 128));
+      WEIR_ASSIGN(args.weight, lane->Floats(32));
+      WEIR_ASSIGN(args.keys, Store(lane.get(), RowFormat::kFp4Block32, 128));
+      args.entries_max = kEntries;
+      WEIR_ASSIGN(args.scratch, lane->Floats(3 * kEntries));
+      WEIR_ASSIGN(args.selected, lane->Ints(std::vector<int32_t>(512)));
+      Work work;
+      work.selection.assign(static_cast<size_t>(sizes_.rows), args);
+      work.amount = 2.0 * 32 * 128 * static_cast<double>(kEntries) * sizes_.rows;
+      works.push_back(std::move(work));
+    }
+    Add("selection_row", "V4.1 selection, 512 of 16,384", true, 1, std::move(works));
+    return absl::OkStatus();
+  }
+
   std::vector<OpsBenchLine> Run() {
     for (int turn = 0; turn < sizes_.turns; ++turn) {
       for (Case& c : cases_) RunTurn(lanes_, &c);
@@ -340,6 +442,34 @@ class Bench {
   }
 
  private:
+  static constexpr int64_t kEntries = 16384;
+
+  // A step of one row at `position`, whose window lies in the ring but for itself.
+  absl::StatusOr<const StepRows*> OneRow(Lane* lane, int64_t position) {
+    StepRows& rows = rows_.emplace_back();
+    rows.count = 1;
+    WEIR_ASSIGN(rows.position, lane->Ints({static_cast<int32_t>(position)}));
+    WEIR_ASSIGN(rows.sequence, lane->Ints({0}));
+    WEIR_ASSIGN(rows.visible_from, lane->Ints({0}));
+    WEIR_ASSIGN(rows.fresh_from, lane->Ints({static_cast<int32_t>(position)}));
+    return &rows;
+  }
+
+  // kEntries entries of one token each, in pages of 128.
+  absl::StatusOr<PagedKv> Store(Lane* lane, RowFormat format, int64_t width) {
+    PagedKv kv;
+    kv.format = format;
+    kv.row_bytes = static_cast<int64_t>(RowBytes(format, static_cast<size_t>(width)));
+    kv.page_tokens = 128;
+    kv.page_bytes = kv.row_bytes * 128;
+    kv.table_stride = static_cast<int32_t>(kEntries / 128);
+    std::vector<int32_t> pages;
+    for (int32_t p = 0; p < kv.table_stride; ++p) pages.push_back(kv.table_stride - 1 - p);
+    WEIR_ASSIGN(kv.table, lane->Ints(pages));
+    WEIR_ASSIGN(kv.base, lane->Codes(kEntries * kv.row_bytes));
+    return kv;
+  }
+
   absl::StatusOr<LinearArgs> Args(Lane* lane, const HostWeight& weight, int rows) {
     LinearArgs args;
     args.rows = rows;
@@ -362,6 +492,7 @@ class Bench {
   }
 
   const Sizes sizes_;
+  std::deque<StepRows> rows_;  // in place: commands refer to them
   const Lanes lanes_;
   std::vector<Case> cases_;
 };
@@ -376,7 +507,8 @@ absl::StatusOr<OpsBenchResult> BenchOps(const OpsBenchOptions& options) {
   if (options.check_only) return result;
   const bool quick = options.quick;
   const Sizes sizes{quick ? int64_t{128} << 20 : int64_t{512} << 20,
-                    quick ? 500'000'000 : 2'000'000'000, quick ? 1 : 4, quick ? 5 : 11};
+                    quick ? 500'000'000 : 2'000'000'000, quick ? 1 : 4, quick ? 20 : 100,
+                    quick ? 5 : 11};
   Lanes lanes;
   for (int i = 0; i < 2; ++i) {
     WEIR_ASSIGN(std::unique_ptr<Lane> lane, Lane::Make(cpu::KernelsFor(isa)));
@@ -395,6 +527,8 @@ absl::StatusOr<OpsBenchResult> BenchOps(const OpsBenchOptions& options) {
   if (!quick) {
     WEIR_TRY(bench.AddProduct(kBf16, "BF16, 256 x 2048 x 2048"));
     WEIR_TRY(bench.AddProduct(kFp4, "FP4, 256 x 2048 x 2048"));
+    WEIR_TRY(bench.AddAttention());
+    WEIR_TRY(bench.AddSelection());
   }
   result.lines = bench.Run();
   return result;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measures the CPU backend's matrix products beside the ceilings of the processor, in one run: a
-// loop that reads memory and a loop of multiply-adds. Every product is compared with the reference
-// first. Times are CPU times of the computing thread, so that others on the machine cost little;
-// what shares a resource is measured in turn, and a share is the median over turns.
+// Measures the CPU backend's matrix products, and V4.1's attention and selection, beside the
+// ceilings of the processor, in one run: a loop that reads memory and a loop of multiply-adds. Every
+// product is compared with the reference first. Times are CPU times of the computing thread, so that
+// others on the machine cost little; what shares a resource is measured in turn, and a share is the
+// median over turns.
 // Blocks for seconds; starts threads of its own; needs some hundred MiB. Errors: no memory, a
 // WEIR_ISA that the machine lacks, a product that differs from the reference (kBug).
 #pragma once
