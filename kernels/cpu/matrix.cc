@@ -141,27 +141,14 @@ void Choose(const View& view, Packed* w) {
   }
 }
 
-int64_t CodeBytes(Storage storage, int64_t outputs, int64_t inputs) {
-  switch (storage) {
-    case Storage::kF32:
-      return outputs * inputs * 4;
-    case Storage::kBf16:
-      return outputs * inputs * 2;
-    case Storage::kF8:
-      return outputs * inputs;
-    case Storage::kF4:
-      return outputs * inputs / 2;
-  }
-  return 0;
-}
-
 size_t Plan(const View& view, Packed* w) {
   Choose(view, w);
+  const StoredShape& shape = kStoredShape[static_cast<int>(w->storage)];
   const int64_t head_tiles = CeilDiv<int64_t>(view.outputs(), kTile);
   w->cols = view.inputs();
   w->tiles = view.heads * head_tiles;
   w->rows = view.heads > 1 ? w->tiles * kTile : view.outputs();
-  w->tile_bytes = AlignUp<int64_t>(CodeBytes(w->storage, kTile, w->cols), 64);
+  w->tile_bytes = AlignUp<int64_t>(CeilDiv<int64_t>(w->cols, shape.inputs) * shape.bytes, 64);
   const int64_t blocks = CeilDiv<int64_t>(w->cols, w->block);
   w->scale_tile_bytes = w->scale_kind == Scales::kPerBlock    ? blocks * 4
                         : w->scale_kind == Scales::kPerOutput ? blocks * kTile

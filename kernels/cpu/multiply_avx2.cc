@@ -13,10 +13,7 @@ WEIR_LANE_CODE __m256i LoadCodes(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
-struct WeightBf16 {
-  static constexpr int kUnit = 2;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightBf16 : Stored<Storage::kBf16> {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {
@@ -27,9 +24,7 @@ struct WeightBf16 {
 };
 
 // e4m3 moved into the fields of an F16 is its value times 2^-8, subnormals included.
-struct WeightF8 {
-  static constexpr int kUnit = 1;
-  static constexpr int kGroupBytes = kTile;
+struct WeightF8 : Stored<Storage::kF8> {
   static constexpr float kFactor = 256;
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
@@ -41,10 +36,7 @@ struct WeightF8 {
 };
 
 // The permutation looks at the low three bits of each lane; the fourth is the sign.
-struct WeightF4 {
-  static constexpr int kUnit = 8;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightF4 : Stored<Storage::kF4> {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {

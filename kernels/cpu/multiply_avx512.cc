@@ -11,9 +11,7 @@ namespace weir::kernels::cpu {
 namespace {
 
 // e4m3 moved into the fields of an F16 is its value times 2^-8, subnormals included.
-struct WeightF8 {
-  static constexpr int kUnit = 1;
-  static constexpr int kGroupBytes = kTile;
+struct WeightF8 : Stored<Storage::kF8> {
   static constexpr float kFactor = 256;
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }

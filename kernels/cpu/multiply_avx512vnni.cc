@@ -58,10 +58,7 @@ constexpr ByteOrder kByteOrder = MakeByteOrder();
 
 // A line of 64 codes: two table look-ups give the two bytes of every BF16, interleaving joins them,
 // and a shift or a mask makes F32 of the lower or upper of a pair.
-struct WeightF8 {
-  static constexpr int kUnit = 1;
-  static constexpr int kGroupBytes = kTile;
-  static constexpr float kFactor = 1;
+struct WeightF8 : Stored<Storage::kF8> {
   struct Group {
     __m512i words[2];
   };

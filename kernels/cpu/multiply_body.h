@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The body of multiply_tile for every instruction set. The including file has defined Vec and, per
-// storage, a struct that expands codes:
-//   kUnit                     inputs in one group of codes
-//   kGroupBytes               bytes of such a group for a whole tile
-//   kFactor                   what an expanded value must still be multiplied by
+// storage, a struct derived from Stored that expands codes:
+//   kFactor                   what an expanded value must still be multiplied by, if not 1
 //   Group Open(codes)         loads a group
 //   F At(group, u, v)         vector v of input u
 // All of it is in an unnamed namespace: each instruction set gets its own copy.
@@ -19,8 +17,14 @@ namespace {
 
 constexpr int kVectors = kTile / Vec::kLanes;
 
-// How far ahead of use codes are asked for: what memory delivers in its own latency, and past the end
-// of the 4 KiB page at which a hardware prefetcher stops.
+template <Storage kStorage>
+struct Stored {
+  static constexpr int kUnit = kStoredShape[static_cast<int>(kStorage)].inputs;
+  static constexpr int kGroupBytes = kStoredShape[static_cast<int>(kStorage)].bytes;
+  static constexpr float kFactor = 1;
+};
+
+// What memory delivers in its latency, and beyond the 4 KiB page where a hardware prefetcher stops.
 constexpr int64_t kAheadBytes = 6144;
 
 // Zeroes `total`, [rows][kTile].
@@ -147,10 +151,7 @@ WEIR_LANE_CODE void MicroTail(const Packed& w, const uint8_t* scales, int64_t bl
   }
 }
 
-struct WeightF32 {
-  static constexpr int kUnit = 1;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightF32 : Stored<Storage::kF32> {
   using Group = const float*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return reinterpret_cast<const float*>(codes); }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) { return Vec::Load(group + v * Vec::kLanes); }

@@ -9,10 +9,7 @@
 namespace weir::kernels::cpu {
 namespace {
 
-struct WeightBf16 {
-  static constexpr int kUnit = 2;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightBf16 : Stored<Storage::kBf16> {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {
@@ -22,10 +19,7 @@ struct WeightBf16 {
   }
 };
 
-struct WeightF8 {
-  static constexpr int kUnit = 1;
-  static constexpr int kGroupBytes = kTile;
-  static constexpr float kFactor = 1;
+struct WeightF8 : Stored<Storage::kF8> {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {
@@ -34,10 +28,7 @@ struct WeightF8 {
 };
 
 // Input u of eight is a nibble of byte u / 2 of each output's dword.
-struct WeightF4 {
-  static constexpr int kUnit = 8;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightF4 : Stored<Storage::kF4> {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {

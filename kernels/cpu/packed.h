@@ -24,6 +24,14 @@ enum class Storage : uint8_t {
   kF4 = 3,    // [input / 8][output], a dword of eight codes, the first input lowest
 };
 
+// Codes are read in groups: so many inputs of all outputs of a tile.
+struct StoredShape {
+  int inputs;
+  int bytes;
+};
+inline constexpr StoredShape kStoredShape[] = {
+    {1, 4 * kTile}, {2, 4 * kTile}, {1, kTile}, {8, 4 * kTile}};  // by Storage
+
 enum class Scales : uint8_t {
   kNone = 0,
   kPerBlock = 1,   // F32 [tile][block]: one for the whole tile

@@ -37,7 +37,8 @@ class KeyTile {
     tile_.rows = kTile;
     tile_.cols = args.width;
     tile_.tiles = 1;
-    tile_.tile_bytes = args.width * kTile * (packed_ ? 1 : 8) / 2;
+    const StoredShape& shape = kStoredShape[static_cast<int>(tile_.storage)];
+    tile_.tile_bytes = args.width / shape.inputs * shape.bytes;
     tile_.scale_tile_bytes = args.width / 32 * kTile;
     codes_ = reinterpret_cast<uint8_t*>(at);
     scales_ = codes_ + tile_.tile_bytes;

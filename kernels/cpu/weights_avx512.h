@@ -18,10 +18,7 @@ WEIR_LANE_CODE __m512i LoadCodes(const uint8_t* p) {
   return _mm512_loadu_si512(reinterpret_cast<const __m512i*>(p));
 }
 
-struct WeightBf16 {
-  static constexpr int kUnit = 2;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightBf16 : Stored<Storage::kBf16> {
   using Group = const uint8_t*;
   WEIR_LANE_CODE Group Open(const uint8_t* codes) { return codes; }
   WEIR_LANE_CODE Vec::F At(Group group, int u, int v) {
@@ -32,10 +29,7 @@ struct WeightBf16 {
 };
 
 // The permutation looks at the low four bits of each lane, so a shift picks the code.
-struct WeightF4 {
-  static constexpr int kUnit = 8;
-  static constexpr int kGroupBytes = 4 * kTile;
-  static constexpr float kFactor = 1;
+struct WeightF4 : Stored<Storage::kF4> {
   struct Group {
     __m512i codes[4];
   };
