@@ -14,6 +14,7 @@
 #include "codec/dialect/responses.h"
 #include "codec/dialect/tokenize.h"
 #include "codec/stream/response.h"
+#include "tests/fuzz/events.h"
 
 namespace weir {
 namespace {
@@ -55,20 +56,6 @@ absl::StatusOr<ChatRequest> Parse(char kind, std::string_view body) {
   }
 }
 
-// Each event is `event: NAME` (in some dialects), `data: JSON` and an empty line.
-void CheckEvents(std::string_view out) {
-  while (!out.empty()) {
-    const size_t end = out.find("\n\n");
-    WEIR_CHECK(end != std::string_view::npos);
-    std::string_view event = out.substr(0, end);
-    out.remove_prefix(end + 2);
-    if (event.substr(0, 7) == "event: ") event.remove_prefix(event.find('\n') + 1);
-    WEIR_CHECK(event.substr(0, 6) == "data: ");
-    event.remove_prefix(6);
-    WEIR_CHECK(event == "[DONE]" || json::accept(event));
-  }
-}
-
 // Answers with ids that the body itself draws, so that a fuzzer can reach every marker.
 void AnswerWith(const ChatRequest& request, const codec::Prompt& prompt, std::string_view draw) {
   const auto response = codec::Response::Create(request, prompt, ScriptRenderer().tokenizer(),
@@ -84,7 +71,7 @@ void AnswerWith(const ChatRequest& request, const codec::Prompt& prompt, std::st
   }
   WEIR_CHECK(response->done());
   if (request.stream.stream) {
-    CheckEvents(out);
+    (void)DataOfEvents(out);
   } else {
     WEIR_CHECK(json::accept(out));
   }
