@@ -156,18 +156,36 @@ absl::Status RouterService::Open() {
   http.body_bytes_max = config.body_bytes_max();
   http.slow_client_timeout = kSlowClient;
   http.error_body = ServerErrorBody;
-  WEIR_ASSIGN(server_, HttpServer::Create(std::move(http), {&loop_},
-                                          [this](HttpRequest request,
-                                                 std::shared_ptr<HttpResponder> responder) {
-                                            front_->Handle(std::move(request),
-                                                           std::move(responder));
-                                          }));
+  const auto handle = [this](HttpRequest request, std::shared_ptr<HttpResponder> responder) {
+    front_->Handle(std::move(request), std::move(responder));
+  };
+  WEIR_ASSIGN(server_, HttpServer::Create(std::move(http), {&loop_}, handle));
   Channel::Options channel;
   channel.listen_address = options_.listen_address;
   channel.loop = &loop_;
   WEIR_ASSIGN(channel_, options_.make_channel(std::move(channel), this));
+  WEIR_TRY(OpenNative());
   if (options_.metrics != nullptr) AddMetrics();
   if (options_.watch != nullptr) AddConditions();
+  return absl::OkStatus();
+}
+
+absl::Status RouterService::OpenNative() {
+  const pb::RouterConfig& config = options_.config;
+  if (config.grpc_address().empty()) return absl::OkStatus();
+  if (!options_.make_native_front) {
+    return Error(Reason::kBadField, "router.grpc_address: this program has no gRPC",
+                 "router.grpc_address");
+  }
+  NativeFrontOptions native;
+  native.address = config.grpc_address();
+  native.tls_certificate_file = config.tls_certificate();
+  native.tls_key_file = config.tls_key();
+  native.message_bytes_max = config.body_bytes_max();
+  native.slow_client = kSlowClient;
+  native.loop = &loop_;
+  native.front = front_.get();
+  WEIR_ASSIGN(native_, options_.make_native_front(std::move(native)));
   return absl::OkStatus();
 }
 
@@ -186,6 +204,7 @@ void RouterService::Stop() {
   if (std::exchange(stopped_, true)) return;
   draining_ = true;
   if (server_) server_->Shutdown();
+  if (native_) native_->Shutdown();
   if (pool_) pool_->Close();
   if (channel_) channel_->Shutdown();
   if (!started_) return;
@@ -195,6 +214,7 @@ void RouterService::Stop() {
 
 void RouterService::Drain(Instant deadline, Task drained) {
   draining_ = true;
+  if (native_) native_->SetServing(false);
   loop_.Post("drain", [this, deadline, drained = std::move(drained)]() mutable {
     drained_ = std::move(drained);
     failed_before_drain_ = dispatcher_->core().state().failed;

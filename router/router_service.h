@@ -25,6 +25,7 @@
 #include "base/runtime/stall_digest.h"
 #include "proto/config.pb.h"
 #include "router/front/dispatcher.h"
+#include "router/front/native_front.h"
 
 namespace weir::router {
 
@@ -35,6 +36,7 @@ struct RouterServiceOptions {
   v1::RouterConfig config;  // zero and empty mean the documented defaults
   ServedModel model;
   ChannelFactory make_channel;
+  NativeFrontFactory make_native_front;  // for config.grpc_address; empty: there is none
   std::string listen_address;  // where engines dial in; empty: config.peer_address
   InstanceId instance;         // drawn at start
   uint64_t seed = 0;           // of response ids and seeds that clients did not give
@@ -65,6 +67,7 @@ class RouterService final : private Channel::Handler {
   void Stop();
 
   int http_port() const { return server_->port(); }
+  int grpc_port() const { return native_ ? native_->port() : 0; }
   int peer_port() const { return channel_->listen_port(); }
   // Engines of both roles take work and no drain is under way. Any thread.
   bool ready() const { return !draining_ && complete_; }
@@ -78,6 +81,7 @@ class RouterService final : private Channel::Handler {
 
   explicit RouterService(RouterServiceOptions options);
   absl::Status Open();
+  absl::Status OpenNative();
   void AddMetrics();
   void AddConditions();
 
@@ -123,6 +127,7 @@ class RouterService final : private Channel::Handler {
   std::optional<Metrics::Histogram> first_token_;
 
   // Destroyed first.
+  std::unique_ptr<NativeFront> native_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<HttpServer> server_;
 };

@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<router::RouterService>> MakeRouter(const v1::Conf
   service.instance = InstanceId(DrawId());
   service.seed = DrawId();
   service.build = kVersion;
+  service.make_native_front = router::CreateGrpcFront;
   service.metrics = options.metrics;
   service.watch = options.watch;
   service.trace = options.trace;
@@ -75,6 +76,7 @@ int RunRouter(const ServiceArgs& args) {
     Log(LogLevel::kInfo, "router runs",
         {{"http", service->http_port()},
          {"peers", service->peer_port()},
+         {"grpc", service->grpc_port()},
          {"model", ModelNameOf(config->model())}});
     return absl::OkStatus();
   };

@@ -67,7 +67,9 @@ class ServeProcess {
     decode_->Start();
     prefill_->Start();
     Log(LogLevel::kInfo, "serving",
-        {{"http", router_->http_port()}, {"model", ModelNameOf(config_.model())}});
+        {{"http", router_->http_port()},
+         {"grpc", router_->grpc_port()},
+         {"model", ModelNameOf(config_.model())}});
     return absl::OkStatus();
   }
 

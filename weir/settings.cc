@@ -137,6 +137,9 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
 void CheckRouter(const v1::RouterConfig& router, Problems* problems) {
   constexpr uint64_t kDayMs = 86400000;
   CheckOwnAddress("router.http_address", router.http_address(), problems);
+  if (!router.grpc_address().empty()) {
+    CheckOwnAddress("router.grpc_address", router.grpc_address(), problems);
+  }
   CheckAddress("router.peer_address", router.peer_address(), problems);
   CheckRange("router.connections_max", router.connections_max(), 1, 100000, problems);
   CheckRange("router.body_bytes_max", router.body_bytes_max(), 1024, uint64_t{1} << 30, problems);

@@ -25,7 +25,9 @@ bool SingleResponse::Push(int choice, std::span<const TokenId> ids, TokenLogprob
   const size_t taken = logprobs.empty() ? parser_.Push(ids, &events_) : PushEach(ids, logprobs);
   usage_.completion_tokens += taken;
   usage_.reasoning_tokens = parser_.reasoning_ids();
+  OnTokens(ids.first(taken), logprobs.empty() ? logprobs : logprobs.first(taken));
   Deliver(out);
+  OnPushed(out);
   return parser_.stopped();
 }
 

@@ -27,11 +27,15 @@ class SingleResponse : public Response {
   SingleResponse(const ChatRequest& request, const Prompt& prompt,
                  std::shared_ptr<const Tokenizer> tokenizer, ResponseHead head);
 
+  // The ids that were taken, before what they meant.
+  virtual void OnTokens(std::span<const TokenId> ids, TokenLogprobs logprobs) {}
   // A token of the content, before what it meant; only where log-probabilities were asked for.
   virtual void OnContentScore(TokenId id, const TokenLogprob& score) {}
   // Never with an empty text, but for the beginning of a call.
   virtual void OnEvent(const StreamEvents::Event& event, std::string_view text,
                        std::string* out) = 0;
+  // After the events of one group of ids.
+  virtual void OnPushed(std::string* out) {}
   // `stop` is the stop string that ended the answer; empty if none did.
   virtual void OnFinish(FinishReason reason, std::string_view stop, std::string* out) = 0;
   // A stream only.

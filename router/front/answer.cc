@@ -129,6 +129,10 @@ void Answer::Fail(absl::Status status) {
   if (const Reason reason = ReasonOf(status); reason == Reason::kBug || reason == Reason::kCorrupt) {
     Log(LogLevel::kError, "request failed", {{"request_id", options_.request_id}, {"status", status}});
   }
+  if (options_.refuse) {
+    if (!out_.empty()) options_.responder->Write(out_);
+    return options_.refuse(status);
+  }
   if (head_sent_) {
     WEIR_REACHED("answer: failed after its head was sent");
     options_.response->Fail(status, &out_);
@@ -204,7 +208,8 @@ void Answer::Resume() {
 }
 
 void Answer::KeepAlive(Instant now, Duration silence) {
-  if (over_ || paused_ || !options_.stream) return;
+  // Where a failure is a status, silence needs no words: the transport has pings of its own.
+  if (over_ || paused_ || !options_.stream || options_.refuse) return;
   if (now - std::max(last_write_, options_.begun) < silence) return;
   out_.append(codec::kSseKeepAlive);
   Flush();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::unique_ptr<codec::Response> response;
     std::string request_id;  // for error bodies
     bool stream = false;
+    // Ends the call with a status where that is not a body's or an event's to tell; may be empty.
+    std::function<void(const absl::Status&)> refuse;
     std::string_view prompt_field = "prompt";  // what the client's dialect calls it
     Instant begun;
     std::optional<Gate::Pass> pass;  // keeps a drain waiting

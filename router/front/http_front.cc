@@ -77,8 +77,7 @@ void HttpFront::Handle(HttpRequest request, std::shared_ptr<HttpResponder> respo
             {{"allow", posts ? "POST" : "GET, HEAD"}});
 }
 
-void HttpFront::Models(const HttpRequest& request, HttpResponder* responder,
-                       const Target& target) {
+codec::ModelCard HttpFront::Card() const {
   codec::ModelCard card;
   card.id = options_.model.name;
   card.created = options_.model.created;
@@ -88,6 +87,12 @@ void HttpFront::Models(const HttpRequest& request, HttpResponder* responder,
     const uint32_t fits = fleet.SequenceTokensMax(role);
     if (fits > 0 && card.max_model_len > 0) card.max_model_len = std::min(card.max_model_len, fits);
   }
+  return card;
+}
+
+void HttpFront::Models(const HttpRequest& request, HttpResponder* responder,
+                       const Target& target) {
+  const codec::ModelCard card = Card();
   const HttpHeaders headers = {{"content-type", "application/json"}};
   if (target.page == Page::kModels) {
     responder->Respond(200, headers, codec::ModelListBody({&card, 1}));
@@ -98,15 +103,15 @@ void HttpFront::Models(const HttpRequest& request, HttpResponder* responder,
   }
 }
 
-absl::StatusOr<std::string> HttpFront::Authorise(const HttpRequest& request) const {
+absl::StatusOr<std::string> HttpFront::Authorise(const HttpHeaders& headers) const {
   if (options_.api_keys.empty()) return std::string();
   std::string_view key;
-  if (const std::string* header = FindHeader(request.headers, "authorization")) {
+  if (const std::string* header = FindHeader(headers, "authorization")) {
     constexpr std::string_view kBearer = "bearer ";
     std::string scheme = header->substr(0, kBearer.size());
     for (char& c : scheme) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     if (scheme == kBearer) key = std::string_view(*header).substr(kBearer.size());
-  } else if (const std::string* other = FindHeader(request.headers, "x-api-key")) {
+  } else if (const std::string* other = FindHeader(headers, "x-api-key")) {
     key = *other;
   }
   if (key.empty()) {
@@ -120,11 +125,24 @@ absl::StatusOr<std::string> HttpFront::Authorise(const HttpRequest& request) con
 
 void HttpFront::Complete(const Target& target, HttpRequest request,
                          std::shared_ptr<HttpResponder> responder) {
-  if (IsAnswered(target.page)) counters_.requests += 1;
   const Instant begun = Now();
   Arrival arrival{request.id, target.shape, std::move(responder), begun,
-                  BeginSpan(target.page, request, begun)};
-  absl::StatusOr<std::string> tenant = Authorise(request);
+                  BeginSpan(target.page, request.headers, begun), nullptr};
+  Read(target.page, std::move(request.body), request.headers, std::move(arrival));
+}
+
+void HttpFront::Ask(NativeAsk ask) {
+  const Instant begun = Now();
+  Span span = BeginSpan(ask.page, ask.key_headers, begun);
+  span.name = ask.native->prepared ? "weir.v1.Front/Tokenize" : "weir.v1.Front/Generate";
+  Arrival arrival{std::move(ask.request_id), codec::ErrorShape::kOpenAi, std::move(ask.responder),
+                  begun, std::move(span), std::move(ask.native)};
+  Read(ask.page, std::move(ask.body), ask.key_headers, std::move(arrival));
+}
+
+void HttpFront::Read(Page page, std::string body, const HttpHeaders& headers, Arrival arrival) {
+  if (IsAnswered(page)) counters_.requests += 1;
+  absl::StatusOr<std::string> tenant = Authorise(headers);
   absl::Status refusal = tenant.status();
   std::optional<Gate::Pass> pass = gate_.Enter();
   if (refusal.ok() && !pass) refusal = Error(Reason::kNoCapacity, "the server is shutting down");
@@ -132,21 +150,21 @@ void HttpFront::Complete(const Target& target, HttpRequest request,
   // Longer ones are refused before the backend has to hear of them.
   const uint32_t positions = options_.model.positions_max;
   const size_t prompt_max = positions == 0 ? kPositionsDefault : std::min(positions, kPositionsDefault);
-  Reading with{target.page, options_.limits, options_.model.name, *std::move(tenant),
+  Reading with{page, options_.limits, options_.model.name, *std::move(tenant),
                options_.model.renderer, history_, prompt_max};
-  if (options_.pool == nullptr || request.body.size() <= kInlineBodyBytes) {
-    Start(Prepare(with, request.body), std::move(arrival), *std::move(pass));
+  if (options_.pool == nullptr || body.size() <= kInlineBodyBytes) {
+    Start(Prepare(with, body), std::move(arrival), *std::move(pass));
     return;
   }
-  const size_t bytes = request.body.size();
+  const size_t bytes = body.size();
   Loop* loop = &arrival.responder->loop();
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   arrival.responder->OnGone([gone] { *gone = true; });
-  Task task = [this, loop, bytes, with = std::move(with), request = std::move(request), arrival,
+  Task task = [this, loop, bytes, with = std::move(with), body = std::move(body), arrival,
                gone, pass = std::move(pass)]() mutable {
     absl::StatusOr<Prepared> prepared = Error(Reason::kCancelled, "the client has left");
-    if (!*gone) prepared = Prepare(with, request.body);
-    std::string().swap(request.body);
+    if (!*gone) prepared = Prepare(with, body);
+    std::string().swap(body);
     loop->Post("prepared request",
                [this, bytes, prepared = std::move(prepared), arrival = std::move(arrival),
                 pass = std::move(pass)]() mutable {
@@ -166,7 +184,11 @@ void HttpFront::Complete(const Target& target, HttpRequest request,
 
 void HttpFront::Reject(const absl::Status& status, Arrival* arrival) {
   counters_.rejected += 1;
-  SendError(status, arrival->shape, arrival->request_id, arrival->responder.get());
+  if (arrival->native) {
+    arrival->native->refuse(status);
+  } else {
+    SendError(status, arrival->shape, arrival->request_id, arrival->responder.get());
+  }
   EndSpan(std::move(arrival->span), ReasonOf(status));
 }
 
@@ -181,6 +203,10 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::
     refusal = Error(Reason::kQueueFull, "the server already has too many requests");
   }
   if (!refusal.ok()) return Reject(refusal, &arrival);
+  if (arrival.native && arrival.native->prepared) {
+    arrival.native->prepared(*prepared);
+    return EndSpan(std::move(arrival.span), Reason::kOk);
+  }
   if (prepared->reply) {
     arrival.responder->Respond(200, {{"content-type", "application/json"}},
                                *std::move(prepared->reply));
@@ -193,8 +219,15 @@ void HttpFront::Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::
   head.model = request.model;
   Answer::Options options;
   options.responder = std::move(arrival.responder);
-  options.response = codec::Response::Create(request, prepared->prompt,
-                                             options_.model.renderer->tokenizer(), std::move(head));
+  const auto& tokenizer = options_.model.renderer->tokenizer();
+  if (arrival.native) {
+    options.response =
+        arrival.native->make_response(request, prepared->prompt, tokenizer, std::move(head));
+    options.refuse = arrival.native->refuse;
+  } else {
+    options.response =
+        codec::Response::Create(request, prepared->prompt, tokenizer, std::move(head));
+  }
   options.request_id = std::move(arrival.request_id);
   options.stream = request.stream.stream;
   options.begun = arrival.begun;
@@ -331,13 +364,13 @@ void HttpFront::OnSpans(std::span<Span> spans) {
 }
 
 // Of the trace that the client began, or of a new one.
-Span HttpFront::BeginSpan(Page page, const HttpRequest& request, Instant begun) {
+Span HttpFront::BeginSpan(Page page, const HttpHeaders& headers, Instant begun) {
   Span span;
   if (options_.spans == nullptr) return span;
   span.name = NameOf(page);
   span.kind = SpanKind::kServer;
   span.begin = begun;
-  const std::string* header = FindHeader(request.headers, "traceparent");
+  const std::string* header = FindHeader(headers, "traceparent");
   if (const auto parent = header ? ParseTraceparent(*header) : std::nullopt) {
     span.context = ChildOf(*parent);
     span.parent = parent->span;

@@ -20,6 +20,7 @@
 #include "base/runtime/gate.h"
 #include "base/runtime/pool.h"
 #include "base/stdx/random.h"
+#include "codec/dialect/models_body.h"
 #include "codec/dialect/request_limits.h"
 #include "codec/prompt/history.h"
 #include "router/fleet/fleet_core.h"
@@ -74,6 +75,31 @@ class HttpFront final : public AnswerOwner {
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder);
 
+  // How a request that did not come by HTTP is answered. All runs on the loop.
+  struct Native {
+    std::function<std::unique_ptr<codec::Response>(
+        const codec::ChatRequest&, const codec::Prompt&, std::shared_ptr<const codec::Tokenizer>,
+        codec::ResponseHead)>
+        make_response;
+    std::function<void(const absl::Status&)> refuse;
+    // The prompt is all that was asked for; empty where an answer was.
+    std::function<void(const Prepared&)> prepared;
+  };
+  struct NativeAsk {
+    Page page = Page::kChat;  // whose body it is
+    std::string body;
+    std::string request_id;
+    HttpHeaders key_headers;  // what Authorise reads
+    std::shared_ptr<HttpResponder> responder;
+    std::shared_ptr<const Native> native;
+  };
+  void Ask(NativeAsk ask);
+
+  // Whose request it is; nobody's where there are no keys.
+  absl::StatusOr<std::string> Authorise(const HttpHeaders& headers) const;
+  // The model as it is served now.
+  codec::ModelCard Card() const;
+
   // What the core said. Requests that nobody waits for any more are ignored.
   void OnDeliver(const RouterActions::Deliver& delivery);
   void OnClose(const RouterActions::Close& close);
@@ -109,14 +135,15 @@ class HttpFront final : public AnswerOwner {
     std::shared_ptr<HttpResponder> responder;
     Instant begun;
     Span span;
+    std::shared_ptr<const Native> native;  // null: HTTP
   };
+  // From a body to an answer or a refusal.
+  void Read(Page page, std::string body, const HttpHeaders& headers, Arrival arrival);
   void Start(absl::StatusOr<Prepared> prepared, Arrival arrival, Gate::Pass pass);
   void Reject(const absl::Status& status, Arrival* arrival);
-  Span BeginSpan(Page page, const HttpRequest& request, Instant begun);
+  Span BeginSpan(Page page, const HttpHeaders& headers, Instant begun);
   void EndSpan(Span span, Reason reason);
   void Models(const HttpRequest& request, HttpResponder* responder, const Target& target);
-  // Whose request it is; nobody's where there are no keys.
-  absl::StatusOr<std::string> Authorise(const HttpRequest& request) const;
   void Remember(Answer* answer);
   pb::Sampling SamplingFor(const codec::ChatRequest& request, uint64_t seed) const;
   std::string NewResponseId();

@@ -11,7 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "codec/token/tokenizer.h"
+#include "proto/front.pb.h"
 #include "router/front/memory_responder.h"
+#include "router/front/native_response.h"
 
 namespace weir::router {
 namespace {
@@ -485,6 +487,30 @@ TEST_F(HttpFrontTest, SilentStreamsGetComments) {
   Deliver(0, 0, {20});
   Close(0, pb::FINISH_REASON_STOP);
   EXPECT_EQ(TextOf(client->body()), " 20");
+}
+
+// Its bytes are messages behind their length, among which a comment would be read as one.
+TEST_F(HttpFrontTest, SilentNativeStreamsGetNothing) {
+  absl::Status refused;
+  auto native = std::make_shared<HttpFront::Native>();
+  native->make_response = MakeNativeResponse;
+  native->refuse = [&refused](const absl::Status& status) { refused = status; };
+  HttpFront::NativeAsk ask;
+  ask.page = Page::kCompletions;
+  ask.body = R"({"prompt":[5,6,7],"stream":true})";
+  const auto client = std::make_shared<MemoryResponder>(&loop_);
+  ask.responder = client;
+  ask.native = std::move(native);
+  front_->Ask(std::move(ask));
+  front_->KeepAlive(Instant::max() - std::chrono::hours(1));
+  EXPECT_EQ(client->body(), "");
+  Deliver(0, 0, {20});
+  std::string_view rest = client->body();
+  v1::GenerateEvent event;
+  ASSERT_TRUE(event.ParseFromString(std::string(TakeNativeMessage(&rest))));
+  EXPECT_EQ(event.text(), " 20");
+  Close(0, pb::FINISH_REASON_FAILED, Error(Reason::kPeerLost, "lost"));
+  EXPECT_EQ(ReasonOf(refused), Reason::kPeerLost);
 }
 
 TEST_F(HttpFrontTest, DrainWaitsForAnswersAndRefusesNewOnes) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stdx/bytes.h"
 #include "base/stdx/status.h"
 #include "codec/dialect/chat.h"
 #include "codec/dialect/completions.h"
@@ -43,7 +44,13 @@ absl::Status ChooseModel(Api api, const std::string& served, std::string* asked)
 absl::StatusOr<codec::Prompt> RenderFor(const Reading& with, ChatRequest* request) {
   request->tenant = with.tenant;
   WEIR_TRY(ChooseModel(request->api, with.model, &request->model));
-  return with.renderer->Render(*request, with.prompt_max, with.history.get());
+  auto prompt = with.renderer->Render(*request, with.prompt_max, with.history.get());
+  // A template knows a conversation, whatever its dialect calls it.
+  if (ParamOf(prompt.status()) == "messages") {
+    return Error(ReasonOf(prompt.status()), StdView(prompt.status().message()),
+                 codec::PromptFieldOf(request->api));
+  }
+  return prompt;
 }
 
 absl::StatusOr<std::string> Tokenize(const Reading& with, std::string_view body) {
