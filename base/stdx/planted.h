@@ -42,6 +42,9 @@ enum class Planted : int {
   kFatIndex = 54,             // acceptance self-test: a run takes twice the memory in the index
   kBillsBlockBegun = 60,      // acceptance self-test: the block in which a prefix ends is billed too
   kStateOfOthers = 61,        // acceptance self-test: a window state is taken whatever its tokens
+  kWrongAttention = 80,       // acceptance self-test: the emulated kernel scales scores wrongly
+  kBlindChecker = 81,         // acceptance self-test: the emulator looks at no access
+  kFewRegisters = 82,         // acceptance self-test: kernels are compiled with too few registers
 };
 
 extern int g_planted;  // written once before threads start

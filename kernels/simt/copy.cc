@@ -41,7 +41,8 @@ void Claim(Fiber* self, const std::vector<Piece>& pieces, Access write, const Or
   for (const Piece& piece : pieces) {
     if (piece.from != nullptr) {
       CheckAccess(self, piece.from, piece.bytes,
-                  write == Access::kAsyncWrite ? Access::kAsyncRead : Access::kRead, origin);
+                  write == Access::kAsyncWrite ? Access::kAsyncCopyRead : Access::kCopyRead,
+                  origin);
     }
     CheckAccess(self, piece.to, piece.bytes, write, origin);
     MarkFlag(self->block, piece.to, piece.bytes, kLanding, true);
@@ -79,7 +80,7 @@ void IssueStore(std::vector<Piece> pieces, const Origin& origin) {
   ++g_machine->report.counters.of(Instruction::kBulk);
   CountTraffic(pieces, /*write=*/true);
   for (const Piece& piece : pieces) {
-    CheckAccess(self, piece.from, piece.bytes, Access::kAsyncRead, origin);
+    CheckAccess(self, piece.from, piece.bytes, Access::kAsyncCopyRead, origin);
     MarkFlag(self->block, piece.from, piece.bytes, kLeaving, true);
     CheckAccess(self, piece.to, piece.bytes, Access::kAsyncWrite, origin);
     MarkFlag(self->block, piece.to, piece.bytes, kLanding, true);

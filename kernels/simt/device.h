@@ -18,6 +18,7 @@
 namespace weir::kernels::dev {
 
 namespace simt = ::weir::kernels::simt;
+using simt::MakeTensorMap;
 using simt::Operand;
 using simt::Site;
 using simt::Swizzle;
@@ -91,6 +92,12 @@ void StoreWait(WEIR_SITE) {
   simt::StoreWait(kGroups, at);
 }
 inline void FenceProxy(WEIR_SITE) { simt::FenceProxy(at); }
+
+// ---- registers: a warpgroup hands some back, or takes what others handed back
+template <int kRegisters>
+void GiveRegisters() {}
+template <int kRegisters>
+void TakeRegisters() {}
 
 // ---- barriers
 inline void MbarrierInit(uint64_t* b, int arrivals, WEIR_SITE) {

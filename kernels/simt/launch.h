@@ -43,8 +43,8 @@ enum class Sabotage : uint8_t {
   kSkipStoreWait = 13,
   kSkipThreadFence = 14,
   kRelaxAtomic = 15,  // neither acquires nor releases
+  kCountPlaces = 16,  // makes no mistake
 };
-constexpr int kSabotages = 16;
 
 struct Options {
   bool check = true;   // races, reads of unwritten bytes, bounds; needs an instrumented kernel

@@ -186,14 +186,16 @@ bool Machine::Flip() {
 }
 
 bool Machine::Sabotaged(Sabotage what, Site at) {
-  if (options.sabotage != what || what == Sabotage::kNone) return false;
-  const auto found = std::find(sabotage_places_.begin(), sabotage_places_.end(), at);
-  const auto place = static_cast<int>(found - sabotage_places_.begin());
-  if (found == sabotage_places_.end()) {
-    sabotage_places_.push_back(at);
-    report.sabotage_places = place + 1;
+  if (options.sabotage == Sabotage::kNone) return false;
+  const auto kind = static_cast<size_t>(what);
+  std::vector<Site>& places = sabotage_places_[kind];
+  const auto found = std::find(places.begin(), places.end(), at);
+  const auto place = static_cast<int>(found - places.begin());
+  if (found == places.end()) {
+    places.push_back(at);
+    report.sabotage_places[kind] = place + 1;
   }
-  return place == options.sabotage_place;
+  return options.sabotage == what && place == options.sabotage_place;
 }
 
 void Machine::SwitchFrom(void** save) {

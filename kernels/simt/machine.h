@@ -184,7 +184,7 @@ class Machine {
   void SwitchFrom(void** save);  // to whoever is next
   void ReportDeadlock();
   uint64_t random_;
-  std::vector<Site> sabotage_places_;
+  std::array<std::vector<Site>, kSabotages> sabotage_places_;  // by kind
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Fiber*> ready_;  // a ring; its size is a power of two
   size_t head_ = 0;
@@ -199,13 +199,16 @@ extern thread_local Machine* g_machine;
 inline Fiber* Self() { return static_cast<Fiber*>(g_thread); }
 
 // ---- checks; each does nothing unless Options::check
+// A copy may take bytes that nobody wrote: what it makes of them is unwritten too.
 enum class Access : uint8_t {
   kRead,
   kWrite,
   kAtomic,
   kAtomicLoad,
   kAtomicStore,
-  kAsyncRead,
+  kCopyRead,
+  kAsyncRead,      // by wgmma
+  kAsyncCopyRead,  // by the copy engine
   kAsyncWrite
 };
 

@@ -94,6 +94,9 @@ void Report::Add(FindingKind kind, const Origin& origin, const std::string& deta
 
 void Report::Absorb(const Report& other) {
   findings.insert(findings.end(), other.findings.begin(), other.findings.end());
+  for (size_t kind = 0; kind < sabotage_places.size(); ++kind) {
+    sabotage_places[kind] = std::max(sabotage_places[kind], other.sabotage_places[kind]);
+  }
   for (size_t i = 0; i < counters.instructions.size(); ++i) {
     counters.instructions[i] += other.counters.instructions[i];
   }

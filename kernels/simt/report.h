@@ -77,12 +77,13 @@ struct Counters {
 };
 
 constexpr size_t kFindingsMax = 50;
+constexpr int kSabotages = 16;  // kinds of mistakes, see launch.h; none is one of them
 
 class Report {
  public:
   std::vector<Finding> findings;
   Counters counters;
-  int sabotage_places = 0;  // that a launch with a sabotage met
+  std::array<int, kSabotages> sabotage_places{};  // by kind, that a launch with a sabotage met
 
   bool clean() const { return findings.empty(); }
   bool Has(FindingKind kind) const;

@@ -82,15 +82,11 @@ constexpr double kTolerance = 1e-3;
 
 TensorMap RowsOf(const void* base, int rows, int columns, int bytes, int box_rows, int box_columns,
                  Swizzle swizzle) {
-  TensorMap map;
-  map.base = static_cast<unsigned char*>(const_cast<void*>(base));
-  map.rank = 2;
-  map.element_bytes = bytes;
-  map.swizzle = swizzle;
-  map.extent = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)};
-  map.stride_bytes = {static_cast<uint64_t>(bytes), static_cast<uint64_t>(columns * bytes)};
-  map.box = {static_cast<uint32_t>(box_columns), static_cast<uint32_t>(box_rows)};
-  return map;
+  const auto width = static_cast<uint64_t>(columns);
+  return MakeTensorMap<2>(const_cast<void*>(base), bytes, swizzle,
+                          {width, static_cast<uint64_t>(rows)},
+                          {static_cast<uint64_t>(bytes), width * static_cast<uint64_t>(bytes)},
+                          {static_cast<uint32_t>(box_columns), static_cast<uint32_t>(box_rows)});
 }
 
 // ---- cp.async, ldmatrix, mma: a block makes 64 x 64 with four warps of 32 x 32
@@ -379,6 +375,29 @@ TEST(SimtCopy, BoxesSwizzleAndFillWithZeros) {
   }
 }
 
+TEST(SimtCopy, WhatNobodyWroteStaysUnwrittenWhenCopied) {
+  DeviceMemory memory(1 << 20);
+  auto* x = static_cast<int32_t*>(memory.Allocate(128));
+  const int32_t half[16] = {};
+  memory.CopyIn(x, half, sizeof(half));
+  Options options;
+  options.memory = &memory;
+  const auto run = [&](unsigned lanes) {
+    return Launch(
+        options, {dim3(1), dim3(32), 128},
+        [](const int32_t* from, unsigned read) {
+          auto& s = SharedMemory<int32_t[32]>();
+          dev::CopyAsync<4>(&s[threadIdx.x], from + threadIdx.x);
+          dev::CopyCommit();
+          dev::CopyWait<0>();
+          if (threadIdx.x < read && s[threadIdx.x] != 0) s[threadIdx.x] = 1;
+        },
+        static_cast<const int32_t*>(x), lanes);
+  };
+  EXPECT_TRUE(run(16).clean()) << run(16).Text();
+  EXPECT_TRUE(run(17).Has(FindingKind::kUninitialised));
+}
+
 // A loader warp gathers rows with cp.async and lets an mbarrier count them; the others send them
 // out again in bulk.
 struct GatherShared {
@@ -451,8 +470,8 @@ int SabotageEverywhere(const char* name, const std::function<Report(const Option
       options.sabotage = static_cast<Sabotage>(kind);
       options.sabotage_place = place;
       const Report report = run(options);
-      count = std::max(count, report.sabotage_places);
-      if (report.sabotage_places <= place) break;
+      count = std::max(count, report.sabotage_places[static_cast<size_t>(kind)]);
+      if (report.sabotage_places[static_cast<size_t>(kind)] <= place) break;
       ++places;
       EXPECT_FALSE(report.clean()) << name << ": sabotage " << kind << " at place " << place;
     }

@@ -26,9 +26,27 @@ struct alignas(64) TensorMap {
   int element_bytes = 0;
   Swizzle swizzle = Swizzle::kNone;
   std::array<uint64_t, 5> extent{};        // innermost first, in elements
-  std::array<uint64_t, 5> stride_bytes{};  // [0] is element_bytes
+  std::array<uint64_t, 5> stride_bytes{};  // [0] is not used
   std::array<uint32_t, 5> box{};
 };
+
+// Innermost first.
+template <int kRank>
+TensorMap MakeTensorMap(void* base, int element_bytes, Swizzle swizzle,
+                        const uint64_t (&extent)[kRank], const uint64_t (&stride_bytes)[kRank],
+                        const uint32_t (&box)[kRank]) {
+  TensorMap map;
+  map.base = static_cast<unsigned char*>(base);
+  map.rank = kRank;
+  map.element_bytes = element_bytes;
+  map.swizzle = swizzle;
+  for (size_t d = 0; d < size_t{kRank}; ++d) {
+    map.extent[d] = extent[d];
+    map.stride_bytes[d] = stride_bytes[d];
+    map.box[d] = box[d];
+  }
+  return map;
+}
 
 // Shared memory that one box takes.
 constexpr uint32_t BoxBytes(const TensorMap& map) {
