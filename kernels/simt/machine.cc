@@ -206,6 +206,8 @@ void Machine::SwitchFrom(void** save) {
     weir_simt_switch(save, home_);  // for good
   }
   g_thread = next;
+  // What it waits for came while it parked: its stack pointer is that of an earlier switch.
+  if (save == &next->stack_pointer) return;
   ++report.counters.switches;
   weir_simt_switch(save, next->stack_pointer);
 }

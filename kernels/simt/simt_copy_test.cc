@@ -458,6 +458,40 @@ TEST(SimtCopy, MbarriersCountGathersAndStoresGoOut) {
   EXPECT_TRUE(p.Right());
 }
 
+struct AloneShared {
+  int32_t row[8][32];
+  uint64_t full;
+};
+// What a thread waits for lands while it parks, and nobody else can run.
+void SumAlone(const int32_t* x, int32_t* out) {
+  auto& s = SharedMemory<AloneShared>();
+  dev::MbarrierInit(&s.full, 1);
+  dev::FenceProxy();
+  int32_t sum = 0;
+  for (int i = 0; i < 8; ++i) {
+    dev::MbarrierExpect(&s.full, 128);
+    dev::BulkLoad(s.row[i], x + i * 32, 128, &s.full);
+    dev::MbarrierWait(&s.full, static_cast<uint32_t>(i) & 1);
+    sum += s.row[i][31];
+  }
+  *out += sum;
+}
+
+TEST(SimtCopy, AThreadGoesOnWhereItParkedThoughItIsAlone) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    GatherProblem p;
+    const int32_t none = 0;
+    p.memory.CopyIn(p.out, &none, sizeof(none));
+    Options options;
+    options.seed = seed;
+    options.memory = &p.memory;
+    const Report report = Launch(options, {dim3(1), dim3(1), sizeof(AloneShared)}, SumAlone,
+                                 static_cast<const int32_t*>(p.x), p.out);
+    EXPECT_TRUE(report.clean()) << report.Text();
+    EXPECT_EQ(*p.out, 31 * 8 + 32 * 28);
+  }
+}
+
 // ---- the checker against left-out synchronisation
 
 // Runs with every place of every sabotage; answers how many there are, and names those unnoticed.
