@@ -26,8 +26,12 @@ absl::StatusOr<JsonObject> ParseBody(std::string_view body, const RequestLimits&
   }
   const auto depth = static_cast<size_t>(limits.depth_max);
   JsonValue root;
-  auto problem = parser->allocate(body.size(), depth);
-  if (problem == simdjson::SUCCESS) problem = parser->parse(body.data(), body.size()).get(root);
+  // A padded copy of simdjson's own would live as long as the parser. What is written most comes
+  // first, so that what is allocated later finds pages in use.
+  const simdjson::padded_string padded(body);
+  auto problem = parser->doc.allocate(body.size());
+  if (problem == simdjson::SUCCESS) problem = parser->allocate(body.size(), depth);
+  if (problem == simdjson::SUCCESS) problem = parser->parse(padded).get(root);
   if (problem == simdjson::DEPTH_ERROR) {
     return Error(Reason::kBadField, "the body's JSON is nested deeper than " +
                                         std::to_string(limits.depth_max) + " levels");
