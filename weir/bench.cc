@@ -15,6 +15,7 @@
 #include "kvstore/transfer/transfer_bench.h"
 #include "kvstore/transfer/ucx_carrier.h"
 #include "router/bench/router_bench.h"
+#include "weir/bench_dialects.h"
 #include "weir/bench_ops.h"
 #include "weir/bench_tokenize.h"
 #include "weir/commands.h"
@@ -171,22 +172,25 @@ int RunBench(const BenchArgs& args) {
   bool json = false;
   bool check = false;
   TokenizeBenchArgs tokenize;
+  DialectsBenchArgs dialects;
   for (size_t i = 0; i < args.rest.size(); ++i) {
     const std::string& option = args.rest[i];
-    const bool has_value = args.what == "tokenize" && i + 1 < args.rest.size();
+    const bool reads_text = args.what == "tokenize" && i + 1 < args.rest.size();
+    const bool has_tokenizer = reads_text || (args.what == "dialects" && i + 1 < args.rest.size());
     if (option == "--quick") {
       quick = true;
     } else if (option == "--json") {
       json = true;
     } else if (option == "--check" && args.what == "ops") {
       check = true;
-    } else if (option == "--tokenizer" && has_value) {
-      tokenize.tokenizer = args.rest[++i];
-    } else if (option == "--text" && has_value) {
+    } else if (option == "--tokenizer" && has_tokenizer) {
+      dialects.tokenizer = tokenize.tokenizer = args.rest[++i];
+    } else if (option == "--text" && reads_text) {
       tokenize.texts.push_back(args.rest[++i]);
     } else {
       std::fprintf(stderr, "weir bench: unknown option %s; there are --quick and --json, for "
-                   "ops also --check, for tokenize also --tokenizer FILE and --text FILE\n",
+                   "ops also --check, for dialects and tokenize also --tokenizer FILE, for "
+                   "tokenize also --text FILE\n",
                    option.c_str());
       return 2;
     }
@@ -200,8 +204,13 @@ int RunBench(const BenchArgs& args) {
     tokenize.json = json;
     return BenchTokenize(tokenize);
   }
+  if (args.what == "dialects") {
+    dialects.quick = quick;
+    dialects.json = json;
+    return BenchDialects(dialects);
+  }
   std::fprintf(stderr, "weir bench: unknown part \"%s\"; there are steploop, router, transfer, "
-               "ops and tokenize\n",
+               "ops, tokenize and dialects\n",
                args.what.c_str());
   return 2;
 }

@@ -62,7 +62,7 @@ struct TokenizeArgs {
 int RunTokenize(const TokenizeArgs& args);
 
 struct BenchArgs {
-  std::string what;  // steploop, router, transfer or tokenize
+  std::string what;  // steploop, router, transfer, ops, tokenize or dialects
   std::vector<std::string> rest;
 };
 int RunBench(const BenchArgs& args);

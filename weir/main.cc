@@ -85,9 +85,9 @@ CLI::App* AddTokenize(CLI::App* app, weir::TokenizeArgs* args) {
 }
 
 CLI::App* AddBench(CLI::App* app, weir::BenchArgs* args) {
-  CLI::App* bench = app->add_subcommand("bench",
-                                        "Measure a part: steploop, router, transfer, ops or tokenize");
-  bench->add_option("what", args->what, "steploop, router, transfer, ops or tokenize")->required();
+  constexpr char kParts[] = "steploop, router, transfer, ops, tokenize or dialects";
+  CLI::App* bench = app->add_subcommand("bench", "Measure a part of the program");
+  bench->add_option("what", args->what, kParts)->required();
   bench->allow_extras();
   bench->footer("After it: --quick takes seconds, --json prints one JSON object.");
   return bench;
