@@ -17,10 +17,14 @@ constexpr Run kRuns[] = {
 #include "codec/token/char_class_runs.inc"
 };
 
+// The runs say kWordChar or kMarkChar beside this one.
+constexpr uint8_t kInCjkRange = 16;
+
 uint8_t Exclusive(uint8_t classes) {
   if ((classes & kNumberChar) != 0) return kNumberChar;
-  if ((classes & kCjkChar) != 0) return kCjkChar;
-  return classes;
+  if ((classes & kInCjkRange) == 0) return classes;
+  if ((classes & kWordChar) != 0) return kCjkWordChar;
+  return (classes & kMarkChar) != 0 ? kCjkMarkChar : kCjkOtherChar;
 }
 
 // The byte at most three before `at` that could start a character holding the byte before `at`.

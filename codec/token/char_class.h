@@ -11,16 +11,20 @@
 
 namespace weir::codec {
 
-// A character has at most one of the first five: the expressions are tried in an order that makes
-// a number win over a CJK character and that over the rest.
+// A character has at most one of these, but for kNewlineChar: the expressions are tried in an order
+// that makes a number win over a CJK character and that over the rest. The third expression sees
+// runs of CJK characters too, and parts the words, marks and unassigned characters in them.
 enum CharClass : uint8_t {
-  kWordChar = 1,     // \p{L} or \p{M}
-  kNumberChar = 2,   // \p{N}
-  kMarkChar = 4,     // \p{P} or \p{S}
-  kSpaceChar = 8,    // \s
-  kCjkChar = 16,     // U+4E00..9FA5, U+3040..30FF
-  kNewlineChar = 32  // CR or LF, beside kSpaceChar
+  kWordChar = 1,       // \p{L} or \p{M}
+  kNumberChar = 2,     // \p{N}
+  kMarkChar = 4,       // \p{P} or \p{S}
+  kSpaceChar = 8,      // \s
+  kCjkWordChar = 16,   // of U+4E00..9FA5, U+3040..30FF: \p{L} or \p{M}
+  kNewlineChar = 32,   // CR or LF, beside kSpaceChar
+  kCjkMarkChar = 64,   // of the same: \p{P} or \p{S}
+  kCjkOtherChar = 128  // of the same: unassigned
 };
+constexpr uint8_t kCjkChar = kCjkWordChar | kCjkMarkChar | kCjkOtherChar;
 
 // One character of UTF-8 and its classes. A byte that starts no well-formed character stands alone
 // and has no class.

@@ -119,9 +119,22 @@ struct View {
     return p;
   }
 
+  // A word, with an unassigned character before it or without; a run of marks; or what is left.
+  const char* SkipCjk(const char* p, const Char& c) const {
+    if (c.Is(kCjkWordChar)) return SkipWhile(p + c.size, kCjkWordChar);
+    if (c.Is(kCjkMarkChar)) return SkipWhile(p + c.size, kCjkMarkChar);
+    for (const char* at = p; At(at).Is(kCjkOtherChar);) {
+      const char* const next = at + At(at).size;
+      if (next == end) return next;
+      if (At(next).Is(kCjkWordChar)) return at == p ? SkipWhile(next, kCjkWordChar) : at;
+      at = next;
+    }
+    return SkipWhile(p, kCjkOtherChar);
+  }
+
   const char* SkipPiece(const char* p, int digits_max) const {
     const Char c = At(p);
-    if (c.Is(kCjkChar)) return SkipWhile(p + c.size, kCjkChar);
+    if (c.Is(kCjkChar)) return SkipCjk(p, c);
     if (c.Is(kNumberChar)) return SkipDigits(p + c.size, digits_max - 1);
     const char* const match = Match(p, c);
     return match != nullptr ? match : SkipUnmatched(p + c.size);

@@ -228,5 +228,22 @@ TEST(Scanner, PiecesJoinToTheText) {
   }
 }
 
+// Kana and ideographs stand apart from other text, and the third expression parts them once more.
+TEST(Scanner, MarksAndUnassignedCharactersPartKana) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"フ", "\u3097"}, {"\u3097フ"}, {"フ", "\u3097フ"}, {"\u3097", "\u3098フ", "\u3040"}, {"中\u3099国"},
+      {"フ", "゜゠", "ア"}, {"・", "\u3097", "・", "か"}, {" ", "っ", "゛", " ", "中"},
+  };
+  for (const std::vector<std::string>& pieces : cases) {
+    std::string text;
+    for (const std::string& piece : pieces) text += piece;
+    PieceScanner scanner(text);
+    std::vector<std::string> got;
+    const char* from = text.data();
+    for (const char* end; scanner.Next(std::span(&end, 1)) == 1; from = end) got.emplace_back(from, end);
+    EXPECT_EQ(got, pieces);
+  }
+}
+
 }  // namespace
 }  // namespace weir::codec
