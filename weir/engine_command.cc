@@ -39,6 +39,7 @@ class EngineProcess {
     options.config = config;
     options.model_name = ModelNameOf(config_.model());
     options.model = model_;
+    options.deterministic = config_.model().deterministic();
     options.arenas = arenas_.get();
     options.make_channel = [](Channel::Options channel, Channel::Handler* handler) {
       return CreateGrpcChannel(std::move(channel), handler);

@@ -38,9 +38,9 @@ v1::Geometry GeometryOf(const EngineRoleOptions& options, uint32_t pages) {
 }
 
 // V4.1 was trained to go on from windows that one window of rows rebuilt; nothing else was.
-bool ReplaysBounded(const v1::EngineConfig& config, const engine::ModelInfo& info) {
-  if (config.replay().empty()) return info.family == "deepseek_v41";
-  return config.replay() == "bounded";
+bool ReplaysBounded(const EngineRoleOptions& options, const engine::ModelInfo& info) {
+  if (!options.config.replay().empty()) return options.config.replay() == "bounded";
+  return info.family == "deepseek_v41" && !options.deterministic;
 }
 
 std::unique_ptr<engine::EngineCore> MakeCore(const EngineRoleOptions& options,
@@ -58,7 +58,7 @@ std::unique_ptr<engine::EngineCore> MakeCore(const EngineRoleOptions& options,
     core.retain_max = config.retain_max();
     core.prefix_cache = !config.no_prefix_cache();
     core.window_states = config.window_states();
-    if (ReplaysBounded(config, core.model)) core.replay = kv::ReplayMode::kBounded;
+    if (ReplaysBounded(options, core.model)) core.replay = kv::ReplayMode::kBounded;
     core.lease = lease;
     return std::make_unique<engine::EngineCoreOf<engine::PrefillCore>>(
         std::make_unique<engine::PrefillCore>(std::move(core)));

@@ -49,6 +49,7 @@ struct EngineRoleOptions {
   uint64_t arena = 0;          // not 0: peers of this arena take pages over without a copy
   EngineSizes sizes;
   bool transfers = true;       // false: every peer shares the arena
+  bool deterministic = false;  // an answer does not depend on what is kept of others
   ChannelFactory make_channel;
   std::function<void()> on_poisoned;
   TracePointSink* trace = nullptr;  // borrowed

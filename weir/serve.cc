@@ -104,6 +104,7 @@ class ServeProcess {
     options.config.add_routers(kRouterName);
     options.model_name = ModelNameOf(config_.model());
     options.model = model_;
+    options.deterministic = config_.model().deterministic();
     options.arenas = arenas_.get();
     options.share = role == Role::kPrefill ? 0 : 1;
     options.shares = 2;
