@@ -430,7 +430,9 @@ void RemoteClient::TakeDone(const v1::KvMessage& message) {
     for (const auto& [id, operation] : operations_) {
       const bool waits = operation.kind == Operation::Kind::kLoad && operation.lookup == lookup &&
                          std::any_of(operation.pieces.begin(), operation.pieces.end(),
-                                     [&](const Piece& piece) { return piece.stretch == index; });
+                                     [index = index](const Piece& piece) {
+                                       return piece.stretch == index;
+                                     });
       if (waits) failed.push_back(id);
     }
     for (const KvOpId id : failed) Fail(id, status);
