@@ -147,6 +147,8 @@ absl::Status ReadVocab(element model, const absl::flat_hash_set<std::string_view
   if (model["vocab"].get(vocab) != simdjson::SUCCESS) return Refuse("no model.vocab");
   const auto byte_of = ByteOfCode();
   file->byte_ids.fill(-1);
+  absl::flat_hash_set<TokenId> taken;
+  for (const auto& entry : file->entries) taken.insert(entry.id);
   for (auto field : vocab) {
     int64_t id = -1;
     if (field.value.get(id) != simdjson::SUCCESS || id < 0 || id > INT32_MAX) {
@@ -154,6 +156,10 @@ absl::Status ReadVocab(element model, const absl::flat_hash_set<std::string_view
     }
     (*ids)[field.key] = static_cast<TokenId>(id);
     if (added.contains(field.key)) continue;  // unreachable from text on purpose
+    if (!taken.insert(static_cast<TokenId>(id)).second) {
+      return Refuse("model.vocab gives \"" + std::string(field.key) + "\" the id " +
+                    std::to_string(id) + " of another token");
+    }
     std::optional<std::string> bytes = BytesOfSpelling(field.key, byte_of);
     if (!bytes) {
       return Refuse("model.vocab has the entry \"" + std::string(field.key) +

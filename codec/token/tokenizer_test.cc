@@ -141,6 +141,9 @@ TEST(Tokenizer, RefusesWhatItCannotDo) {
   refused(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
               "pre_tokenizer": {"type": "ByteLevel", "use_regex": false}})",
           "byte 0");
+  refused(R"({"model": {"type": "BPE", "vocab": {"a": 7, "b": 7}, "merges": []},
+              "pre_tokenizer": {"type": "ByteLevel", "use_regex": false}})",
+          "id 7 of another");
   refused(std::string(100000, '['), "tokenizer.json");
   EXPECT_FALSE(Tokenizer::FromFile("/nonexistent/tokenizer.json").ok());
 }
